@@ -1,0 +1,22 @@
+/* Every limit that a parser or a request is held to, in one place. */
+#ifndef VB_BASE_LIMITS_H
+#define VB_BASE_LIMITS_H
+
+enum {
+    VB_LIMIT_JSON_DEPTH = 128,
+    VB_LIMIT_JSON_BYTES = 256 << 20,       /* a JSON document of ours to read (tokenizer.json is the largest) */
+    VB_LIMIT_SAFETENSORS_HEADER = 100 << 20,
+    VB_LIMIT_TENSORS = 1 << 20,            /* tensors of one model */
+    VB_LIMIT_TENSOR_NAME = 512,
+    VB_LIMIT_TENSOR_DIMS = 8,
+    VB_LIMIT_SHARDS = 4096,
+    VB_LIMIT_VOCAB = 1 << 22,
+    VB_LIMIT_LAYERS = 1024,
+    VB_LIMIT_CONTEXT = 1 << 24,            /* positions */
+    VB_LIMIT_ROWS = 512,                   /* rows of one forward call; longer chunks become several calls */
+    VB_LIMIT_DRAFT_WIDTH = 16,             /* rows of a verify block */
+    VB_LIMIT_TEMPLATE_BYTES = 1 << 20,
+    VB_LIMIT_PROMPT_BYTES = 64 << 20
+};
+
+#endif

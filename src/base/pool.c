@@ -1,0 +1,163 @@
+/* Threads of the pool wait on one generation counter. The caller publishes a region, bumps the generation,
+ * takes part itself, and waits until every worker has left. A worker spins on the counter for about 100 us
+ * (a token has hundreds of regions, microseconds apart), then sleeps on a futex: waking costs about 10 us.
+ *
+ * Chunks come from one atomic counter rather than from a fixed partition, since on a shared machine one
+ * thread may lose its CPU for a while; the results cannot tell the difference. */
+#include "base/pool.h"
+#include "base/alloc.h"
+#include "base/cpu.h"
+#include "base/fp_env.h"
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { SPIN = 20000, LINE = 64 };
+
+struct vb__pool {
+    /* The region; written by the caller before the generation is bumped. */
+    vb__pool_fn *fn;
+    void *ctx;
+    int32_t n_items, grain;
+    int32_t threads, started;
+    bool spin;
+    pthread_t *tid; /* [threads - 1] */
+    _Alignas(LINE) _Atomic uint32_t generation; /* futex word: bumped once per region and at the end */
+    _Alignas(LINE) _Atomic int32_t next;        /* first item not yet handed out */
+    _Alignas(LINE) _Atomic uint32_t busy;       /* futex word: workers still inside the region */
+    _Alignas(LINE) _Atomic int32_t sleepers;    /* workers asleep, or about to be, on generation */
+    _Atomic bool stop, caller_sleeps;
+};
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t expected) {
+    (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, NULL, NULL, 0);
+}
+static void futex_wake(_Atomic uint32_t *word, int n) {
+    (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
+}
+
+static void take_part(vb__pool *p, int32_t thread) {
+    int32_t n = p->n_items, grain = p->grain;
+    for (;;) {
+        int32_t begin = atomic_fetch_add_explicit(&p->next, grain, memory_order_relaxed);
+        if (begin >= n) return;
+        p->fn(p->ctx, begin, begin + grain < n ? begin + grain : n, thread);
+    }
+}
+
+typedef struct worker_arg {
+    vb__pool *pool;
+    int32_t thread;
+} worker_arg;
+
+static void *worker(void *arg) {
+    worker_arg w = *(worker_arg *)arg;
+    vb__free(arg);
+    vb__pool *p = w.pool;
+    (void)vb__fp_enter();
+    uint32_t seen = 0;
+    for (;;) {
+        uint32_t now = atomic_load_explicit(&p->generation, memory_order_acquire);
+        for (int i = 0; now == seen && p->spin && i < SPIN; i++) {
+            _mm_pause();
+            now = atomic_load_explicit(&p->generation, memory_order_acquire);
+        }
+        while (now == seen) {
+            atomic_fetch_add(&p->sleepers, 1);
+            futex_wait(&p->generation, seen);
+            atomic_fetch_sub(&p->sleepers, 1);
+            now = atomic_load_explicit(&p->generation, memory_order_acquire);
+        }
+        seen = now;
+        if (atomic_load_explicit(&p->stop, memory_order_acquire)) return NULL;
+        take_part(p, w.thread);
+        if (atomic_fetch_sub(&p->busy, 1) == 1 && atomic_load(&p->caller_sleeps)) futex_wake(&p->busy, 1);
+    }
+}
+
+static void publish(vb__pool *p) {
+    atomic_fetch_add(&p->generation, 1);
+    if (atomic_load(&p->sleepers) > 0) futex_wake(&p->generation, INT32_MAX);
+}
+
+vb_err vb__pool_create(int32_t threads, vb__pool **out, vb_error *err) {
+    if (threads < 1 || threads > 4096)
+        return vb__fail(err, VB_E_RANGE, "threads: %d, expected 1 to 4096", threads);
+    vb__pool *p = vb__alloc_aligned(VB_TAG_ENGINE, sizeof *p);
+    if (p == NULL) return vb__fail(err, VB_E_MEMORY, "threads: out of memory for a pool of %d", threads);
+    p->threads = threads;
+    p->spin = threads <= vb__cpu_count();
+    p->tid = vb__calloc(VB_TAG_ENGINE, (size_t)threads, sizeof *p->tid);
+    if (p->tid == NULL) {
+        vb__free(p);
+        return vb__fail(err, VB_E_MEMORY, "threads: out of memory for a pool of %d", threads);
+    }
+    sigset_t all, old; /* workers take no signals: those belong to the application's own threads */
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &old);
+    int rc = 0;
+    for (int32_t t = 1; t < threads; t++) {
+        worker_arg *w = vb__alloc(VB_TAG_ENGINE, sizeof *w);
+        if (w == NULL) {
+            rc = ENOMEM;
+            break;
+        }
+        *w = (worker_arg){p, t};
+        rc = pthread_create(&p->tid[t - 1], NULL, worker, w);
+        if (rc != 0) {
+            vb__free(w);
+            break;
+        }
+        p->started++;
+    }
+    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (rc != 0) {
+        int32_t got = p->started + 1;
+        vb__pool_destroy(p);
+        return vb__fail(err, VB_E_MEMORY, "threads: the system gave %d of %d threads (%s)", got, threads,
+                        strerror(rc));
+    }
+    *out = p;
+    return VB_OK;
+}
+
+void vb__pool_destroy(vb__pool *p) {
+    if (p == NULL) return;
+    atomic_store_explicit(&p->stop, true, memory_order_release);
+    publish(p);
+    for (int32_t i = 0; i < p->started; i++) (void)pthread_join(p->tid[i], NULL);
+    vb__free(p->tid);
+    vb__free(p);
+}
+
+int32_t vb__pool_threads(const vb__pool *p) { return p->threads; }
+
+void vb__parallel_for(vb__pool *p, int32_t n_items, int32_t grain, vb__pool_fn *fn, void *ctx) {
+    if (n_items <= 0) return;
+    vb_assert(grain >= 1);
+    if (p->threads == 1 || n_items <= grain) {
+        fn(ctx, 0, n_items, 0);
+        return;
+    }
+    p->fn = fn;
+    p->ctx = ctx;
+    p->n_items = n_items;
+    p->grain = grain;
+    atomic_store_explicit(&p->next, 0, memory_order_relaxed);
+    atomic_store_explicit(&p->busy, (uint32_t)(p->threads - 1), memory_order_relaxed);
+    publish(p);
+    take_part(p, 0);
+    for (int i = 0; i < SPIN && p->spin; i++) {
+        if (atomic_load_explicit(&p->busy, memory_order_acquire) == 0) return;
+        _mm_pause();
+    }
+    atomic_store(&p->caller_sleeps, true);
+    for (uint32_t left; (left = atomic_load(&p->busy)) != 0;) futex_wait(&p->busy, left);
+    atomic_store(&p->caller_sleeps, false);
+}

@@ -1,0 +1,140 @@
+/* base: errors, allocation, arena, buffer, CPU levels, thread pool. */
+#include "base/alloc.h"
+#include "base/arena.h"
+#include "base/buffer.h"
+#include "base/cpu.h"
+#include "base/error.h"
+#include "base/fp_env.h"
+#include "base/pool.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static void errors_keep_both_ends(void **state) {
+    (void)state;
+    vb_error err;
+    char longer[600];
+    memset(longer, 'x', sizeof longer - 1);
+    longer[sizeof longer - 1] = '\0';
+    assert_int_equal(vb__fail(&err, VB_E_FORMAT, "head %s tail\n", longer), VB_E_FORMAT);
+    assert_int_equal(strlen(err.text), VB_ERROR_TEXT_MAX - 1);
+    assert_memory_equal(err.text, "head ", 5);
+    assert_string_equal(err.text + strlen(err.text) - 6, " tail?");
+    assert_int_equal(vb__fail(&err, VB_E_FORMAT, "b"), VB_E_FORMAT);
+    assert_int_equal(vb__fail_prefix(&err, VB_E_FORMAT, "a %d", 1), VB_E_FORMAT);
+    assert_string_equal(err.text, "a 1: b");
+    assert_int_equal(vb_err_exit_code(VB_E_MEMORY), 4);
+    assert_string_equal(vb_err_name(VB_E_RANGE), "VB_E_RANGE");
+}
+
+static void allocation_counts_and_fails_on_request(void **state) {
+    (void)state;
+    size_t before = vb__alloc_bytes(VB_TAG_STATE);
+    void *big = vb__alloc_aligned(VB_TAG_STATE, 5u << 20), *small = vb__alloc_aligned(VB_TAG_STATE, 100);
+    assert_non_null(big);
+    assert_non_null(small);
+    assert_int_equal((uintptr_t)big % 64, 0);
+    assert_int_equal((uintptr_t)small % 64, 0);
+    assert_int_equal(vb__alloc_bytes(VB_TAG_STATE) - before, (5u << 20) + 100);
+    ((char *)small)[99] = 7;
+    small = vb__realloc_array(VB_TAG_STATE, small, 1000, 3);
+    assert_int_equal(((char *)small)[99], 7);
+    assert_int_equal((uintptr_t)small % 64, 0);
+    vb__free(big);
+    vb__free(small);
+    assert_int_equal(vb__alloc_bytes(VB_TAG_STATE), before);
+    vb__alloc_fail_at(2, false);
+    void *p = vb__alloc(VB_TAG_MISC, 1);
+    assert_non_null(p);
+    assert_null(vb__alloc(VB_TAG_MISC, 1));
+    vb__free(p);
+    p = vb__alloc(VB_TAG_MISC, 1);
+    assert_non_null(p);
+    vb__free(p);
+    volatile size_t half = SIZE_MAX / 2; /* volatile: the compiler would refuse to compile it */
+    assert_null(vb__calloc(VB_TAG_MISC, half, 3));
+}
+
+static void arena_and_buffer_hold_their_limits(void **state) {
+    (void)state;
+    vb__arena a;
+    vb__arena_init(&a, VB_TAG_MISC, 1000);
+    assert_non_null(vb__arena_alloc(&a, 900));
+    assert_null(vb__arena_alloc(&a, 200));
+    assert_non_null(vb__arena_alloc(&a, 16));
+    vb__arena_fini(&a);
+    vb__buffer b;
+    vb__buffer_init(&b, 8);
+    assert_int_equal(vb__buffer_puts(&b, "12345"), VB_OK);
+    assert_int_equal(vb__buffer_printf(&b, "%d", 1234), VB_E_LIMIT);
+    assert_int_equal(vb__buffer_putc(&b, '6'), VB_E_LIMIT);
+    assert_string_equal(vb__buffer_str(&b), "12345");
+    vb__buffer_fini(&b);
+}
+
+typedef struct sums {
+    _Atomic int32_t seen[10000];
+    _Atomic int bad;
+} sums;
+
+static void touch(void *ctx, int32_t begin, int32_t end, int32_t thread) {
+    sums *s = ctx;
+    if (thread < 0 || thread > 6 || _mm_getcsr() != VB_MXCSR) s->bad = 1;
+    for (int32_t i = begin; i < end; i++) s->seen[i]++;
+}
+
+static void pool_runs_every_item_once(void **state) {
+    (void)state;
+    static sums s;
+    uint32_t old = vb__fp_enter();
+    for (int32_t threads = 1; threads <= 7; threads += 2) {
+        vb__pool *p;
+        assert_int_equal(vb__pool_create(threads, &p, NULL), VB_OK);
+        memset(&s, 0, sizeof s);
+        int32_t n = 0, rounds = 0;
+        for (n = 1; n <= 10000; n = n * 3 + 1)
+            for (int k = 0; k < 20; k++, rounds++) {
+                memset(&s, 0, sizeof s);
+                vb__parallel_for(p, n, k + 1, touch, &s);
+                for (int32_t i = 0; i < n; i++) assert_int_equal(s.seen[i], 1);
+                assert_int_equal(s.bad, 0);
+            }
+        vb__pool_destroy(p);
+    }
+    vb__fp_leave(old);
+    vb_error err;
+    assert_int_equal(vb__pool_create(0, &(vb__pool *){NULL}, &err), VB_E_RANGE);
+}
+
+static void cpu_level_can_be_lowered_only(void **state) {
+    (void)state;
+    vb__cpu_level best, got;
+    vb_error err;
+    assert_int_equal(vb__cpu_detect(&best, &err), VB_OK);
+    assert_int_equal(setenv("VERBATIM_CPU", "c", 1), 0);
+    assert_int_equal(vb__cpu_select(&got, &err), VB_OK);
+    assert_int_equal(got, VB_CPU_C);
+    assert_int_equal(setenv("VERBATIM_CPU", "sse", 1), 0);
+    assert_int_equal(vb__cpu_select(&got, &err), VB_E_ARGUMENT);
+    if (best < VB_CPU_AMX) {
+        assert_int_equal(setenv("VERBATIM_CPU", "amx", 1), 0);
+        assert_int_equal(vb__cpu_select(&got, &err), VB_E_ARGUMENT);
+    }
+    assert_int_equal(unsetenv("VERBATIM_CPU"), 0);
+    assert_int_equal(vb__cpu_select(&got, &err), VB_OK);
+    assert_int_equal(got, best);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(errors_keep_both_ends),
+        cmocka_unit_test(allocation_counts_and_fails_on_request),
+        cmocka_unit_test(arena_and_buffer_hold_their_limits),
+        cmocka_unit_test(pool_runs_every_item_once),
+        cmocka_unit_test(cpu_level_can_be_lowered_only),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
