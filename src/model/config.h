@@ -1,0 +1,58 @@
+/* What a model is: the numbers of its config.json, checked and complete. One struct for all families; fields
+ * that a family does not have are 0. */
+#ifndef VB_MODEL_CONFIG_H
+#define VB_MODEL_CONFIG_H
+#include "base/error.h"
+#include "base/limits.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum vb__arch {
+    VB_ARCH_QWEN3_5, /* gated delta net + gated full attention, dense MLP */
+    VB_ARCH_QWEN3_5_MOE,
+    VB_ARCH_LLAMA,
+    VB_ARCH_QWEN2,
+    VB_ARCH_QWEN3,
+    VB_ARCH_DFLASH
+} vb__arch;
+
+typedef enum vb__layer_type { VB_LAYER_LINEAR, VB_LAYER_FULL, VB_LAYER_SLIDING } vb__layer_type;
+typedef enum vb__rope_type { VB_ROPE_DEFAULT, VB_ROPE_LINEAR, VB_ROPE_LLAMA3, VB_ROPE_YARN } vb__rope_type;
+
+typedef struct vb__rope_config {
+    vb__rope_type type;
+    double theta;
+    int32_t rotated; /* dims R, even */
+    double factor, low_freq_factor, high_freq_factor, original_max; /* linear: factor; llama3: all; yarn: factor, original_max */
+    double beta_fast, beta_slow, attention_factor; /* yarn; attention_factor < 0: absent */
+    double mscale, mscale_all_dim;                 /* yarn; 0: absent */
+    bool truncate;                                 /* yarn, default true */
+} vb__rope_config;
+
+enum { VB_MAX_EOS = 16, VB_MAX_TAPS = 64 };
+
+typedef struct vb__model_config {
+    vb__arch arch;
+    int32_t vocab, hidden, intermediate, layers;
+    uint8_t layer_type[VB_LIMIT_LAYERS]; /* vb__layer_type */
+    int32_t heads, kv_heads, head_dim;
+    bool attention_bias, qk_norm, output_gate;
+    bool zero_centred_norms; /* the architecture's norms multiply by 1 + w */
+    float eps;
+    int32_t max_position;
+    vb__rope_config rope;
+    int32_t sliding_window;
+    /* delta net */
+    int32_t lin_nk, lin_nv, lin_dk, lin_dv, lin_taps;
+    bool lin_modulo_heads;
+    /* mixture of experts */
+    int32_t experts, experts_used, expert_intermediate, shared_intermediate;
+    bool tied; /* as the config says; the file's lm_head wins */
+    int32_t mtp_layers;
+    /* block drafter */
+    int32_t block_size, target_layers, mask_token, n_taps;
+    int32_t taps[VB_MAX_TAPS];
+    int32_t eos[VB_MAX_EOS], n_eos; /* of config.json only */
+} vb__model_config;
+
+#endif
