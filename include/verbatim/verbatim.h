@@ -1,0 +1,225 @@
+/* The public interface of Verbatim: open a model, generate from it, look into it. All that the command line
+ * and the server use. Opaque types, option structs with an init function, vb_err returned everywhere.
+ *
+ * Threads: different models may be used from different threads. One model's calls must come from one thread
+ * at a time, except where a function says otherwise. The library never exits, never prints (log lines go to the
+ * log callback) and installs no signal handlers. It sets and restores MXCSR around its own work.
+ *
+ * Strings are UTF-8. Functions that return a char * through a pointer transfer it: free with vb_string_free. */
+#ifndef VERBATIM_VERBATIM_H
+#define VERBATIM_VERBATIM_H
+#include "verbatim/vb_error.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define VB_VERSION "0.1.0"
+#define VB_CONTRACT 1 /* version of docs/numerics.md */
+
+VB_API void vb_string_free(char *s);
+
+/* level: 0 debug, 1 info, 2 warning, 3 error. Lines below min_level are dropped. fn NULL: stderr. */
+typedef void vb_log_fn(void *user, int level, const char *area, const char *text);
+VB_API void vb_log_set(vb_log_fn *fn, void *user, int min_level);
+
+/* ---- Sampling options -------------------------------------------------------------------------------- */
+
+/* Bits of vb_sampling.set: which fields the caller gave. What is not given comes from the next source
+ * (generation_config.json), then from the default in brackets. */
+enum {
+    VB_SET_TEMPERATURE = 1 << 0,        /* [0: greedy] */
+    VB_SET_TOP_K = 1 << 1,              /* [0: off] */
+    VB_SET_TOP_P = 1 << 2,              /* [1: off] */
+    VB_SET_MIN_P = 1 << 3,              /* [0: off] */
+    VB_SET_REPEAT_PENALTY = 1 << 4,     /* [1: off] */
+    VB_SET_PRESENCE_PENALTY = 1 << 5,   /* [0: off] */
+    VB_SET_FREQUENCY_PENALTY = 1 << 6,  /* [0: off] */
+    VB_SET_SEED = 1 << 7                /* [drawn at random, reported] */
+};
+
+typedef struct vb_sampling {
+    uint32_t set;
+    float temperature;
+    int32_t top_k;
+    float top_p, min_p;
+    float repeat_penalty, presence_penalty, frequency_penalty;
+    uint64_t seed;
+} vb_sampling;
+
+typedef struct vb_logit_bias {
+    int32_t id;
+    float bias;
+} vb_logit_bias;
+
+/* ---- Models ------------------------------------------------------------------------------------------ */
+
+typedef struct vb_model vb_model;
+
+/* done/total of one phase ("load", "prefill", "quantize"); called from the calling thread. Return false to cancel. */
+typedef bool vb_progress_fn(void *user, const char *phase, int64_t done, int64_t total);
+
+typedef struct vb_model_options {
+    const char *path;          /* folder of the model; required */
+    int32_t threads;           /* exactly this many; 0: one per allowed CPU */
+    int32_t activations;       /* 8 or 16 */
+    int64_t ctx;               /* positions per request; 0: the trained length, lowered to what fits memory */
+    int32_t parallel;          /* sequences that may be live at once (requests and neighbours) */
+    int32_t prefill_chunk;     /* rows of a prefill chunk; 0: default; larger than the prompt: whole */
+    bool head_chunk;           /* the head-chunk plan of attention (never changes bits) */
+    const char *chat_template; /* a file that replaces the model's template; NULL */
+    const char *draft;         /* auto|none|lookup|mtp|dflash[:PATH]|model:PATH */
+    int32_t draft_width;       /* rows of a verify block, 1..16; 0: auto */
+    vb_progress_fn *progress;  /* NULL */
+    void *progress_user;
+    uint64_t reserved[8];
+} vb_model_options;
+
+VB_API void vb_model_options_init(vb_model_options *o); /* defaults as in the comments; parallel 1, draft "auto" */
+VB_API VB_MUST_USE vb_err vb_model_open(const vb_model_options *o, vb_model **out, vb_error *err);
+VB_API void vb_model_close(vb_model *m); /* accepts NULL */
+
+typedef struct vb_model_info {
+    const char *path;
+    const char *architecture;  /* "qwen3_5", ... */
+    const char *klass;         /* numerics class: "cpu" */
+    const char *level;         /* "c", "avx2", "avx512", "amx" */
+    int32_t contract, activations, threads;
+    int32_t vocab;             /* width of a logit row */
+    int64_t ctx, trained_ctx;
+    int64_t weight_bytes, state_bytes, kv_bytes_per_token, workspace_bytes;
+    bool has_tokenizer, has_chat_template, has_mtp;
+    double load_s;
+} vb_model_info;
+VB_API void vb_model_get_info(const vb_model *m, vb_model_info *out); /* strings borrowed from the model */
+
+/* ---- Text -------------------------------------------------------------------------------------------- */
+
+/* ids (count of them): free with vb_ids_free. parse_special false hides tokens marked special; parse_added false hides all
+ * added tokens (for user data). VB_E_NOT_FOUND naming tokenizer.json without a tokenizer. Any thread. */
+VB_API VB_MUST_USE vb_err vb_tokenize(const vb_model *m, const char *text, size_t len, bool parse_special,
+                                      bool parse_added, bool add_special, int32_t **ids, int32_t *count,
+                                      vb_error *err);
+VB_API void vb_ids_free(int32_t *ids);
+VB_API VB_MUST_USE vb_err vb_detokenize(const vb_model *m, const int32_t *ids, int32_t count, bool skip_special,
+                                        char **text, size_t *len, vb_error *err);
+/* Renders a conversation. messages_json: a JSON array of {"role","content",...}; tools_json and kwargs_json (an object) may be NULL.
+ * text and ids may be NULL when not wanted. User text never becomes a control token. */
+VB_API VB_MUST_USE vb_err vb_apply_template(const vb_model *m, const char *messages_json, const char *tools_json,
+                                            const char *kwargs_json, bool add_generation_prompt, char **text,
+                                            int32_t **ids, int32_t *count, vb_error *err);
+
+/* ---- Generation -------------------------------------------------------------------------------------- */
+
+enum { VB_MAX_STOPS = 16 };
+
+typedef struct vb_request {
+    const int32_t *prompt_ids; /* required, borrowed for the call */
+    int32_t prompt_count;      /* >= 1 */
+    int64_t max_tokens;        /* new tokens; < 0: up to the context's end; 0: only the prompt is run */
+    bool ignore_eos;
+    const char *stops[VB_MAX_STOPS]; /* stop strings; text only */
+    int32_t n_stops;
+    vb_sampling sampling;
+    const vb_logit_bias *logit_bias;
+    int32_t n_logit_bias;
+    int32_t top_logprobs;      /* -1: no logprobs; 0..20 */
+    int32_t neighbours;        /* other sequences of seeded random ids that take rows in the same calls */
+    const int32_t *accepts;    /* forced accept lengths, one per round (replay); NULL */
+    int32_t n_accepts;
+    bool hash_logits;          /* fills logits_sha256 */
+    bool all_logits;           /* logits_row is called for prompt rows too */
+    /* Every wanted row of logits in order: prompt positions 0..P-1 (only with all_logits), then the decoded rows, the last
+     * prompt row once. vocab floats, valid during the call. NULL: none. */
+    vb_err (*logits_row)(void *user, const float *logits, int32_t vocab);
+    /* Text as it comes, whole UTF-8, without the end token; return false to stop (finish "cancelled"). NULL: none. */
+    bool (*on_text)(void *user, const char *text, size_t len);
+    /* Prefill progress; NULL: none. Return false to cancel. */
+    vb_progress_fn *progress;
+    void *user;
+    const char *trace_path;    /* --trace FILE; NULL */
+    uint64_t reserved[8];
+} vb_request;
+
+VB_API void vb_request_init(vb_request *r);
+
+typedef enum vb_finish { VB_FINISH_STOP, VB_FINISH_LENGTH, VB_FINISH_CANCELLED } vb_finish;
+
+typedef struct vb_top_logprob {
+    int32_t id;
+    float logprob;
+} vb_top_logprob;
+
+typedef struct vb_result {
+    char *text;             /* without the end token and what follows a stop string; "" without a tokenizer */
+    size_t text_len;
+    int32_t *ids;           /* tokens, with the end token */
+    int32_t count;
+    float *logprobs;        /* [count] or NULL */
+    vb_top_logprob *top;    /* [count][top_logprobs] or NULL */
+    vb_finish finish;
+    const char *stop;       /* the stop string that ended the text (as given in the request), or NULL */
+    vb_sampling sampling;   /* as used, seed included */
+    char logits_sha256[65]; /* "" unless asked for */
+    double prefill_s, decode_s;
+    int32_t cached_tokens;  /* prompt tokens not run through forward */
+    /* drafting */
+    const char *draft_kind; /* static string */
+    int32_t draft_width;
+    int64_t rounds, proposed, accepted;
+    int64_t accepted_at[16], proposed_at[16]; /* by position in the block, 0 = first draft */
+    int32_t declined[16], n_declined; /* widths that the exactness gate declined */
+    double draft_s, verify_s, commit_s;
+} vb_result;
+VB_API void vb_result_fini(vb_result *r);
+
+/* Runs one request to its end. The model keeps the sequence: a later request whose prompt begins with everything
+ * this one ran continues from there (same bits as running it all). On error *out is untouched. */
+VB_API VB_MUST_USE vb_err vb_generate(vb_model *m, const vb_request *r, vb_result *out, vb_error *err);
+
+/* ---- Looking into a model without running it ---------------------------------------------------------- */
+
+/* JSON object text: config, tensors, bytes of weights, state, KV per token, memory for ctx (0: the trained length), largest context
+ * that fits now. */
+VB_API VB_MUST_USE vb_err vb_inspect_json(const char *path, int64_t ctx, char **json, vb_error *err);
+
+/* Tools that need only a tokenizer or template folder: one JSON line in, one JSON line out (see the manual). */
+typedef struct vb_tokenizer vb_tokenizer;
+VB_API VB_MUST_USE vb_err vb_tokenizer_open(const char *folder, vb_tokenizer **out, vb_error *err);
+VB_API void vb_tokenizer_close(vb_tokenizer *t);
+VB_API VB_MUST_USE vb_err vb_tokenize_line(const vb_tokenizer *t, bool decode, const char *line, size_t len, char **out,
+                                           vb_error *err);
+VB_API VB_MUST_USE vb_err vb_template_line(const char *line, size_t len, char **out, vb_error *err);
+/* The model folder's own template on a JSON file's messages (array, or object with messages, tools, and kwargs). */
+VB_API VB_MUST_USE vb_err vb_template_render_folder(const char *folder, const char *template_path, const char *json, size_t len,
+                                                    char **out, vb_error *err);
+
+/* bf16 (or f16, f32) folder -> affine 2,3,4,5,6,8 bit folder in MLX layout. */
+VB_API VB_MUST_USE vb_err vb_quantize(const char *src, const char *dst, int32_t bits, int32_t group_size,
+                                      vb_progress_fn *progress, void *user, vb_error *err);
+
+/* ---- Measuring ----------------------------------------------------------------------------------------- */
+
+typedef struct vb_bench_options {
+    const char *path;      /* a model folder, or NULL with geometry */
+    const char *geometry;  /* "qwen3.5-0.8b" | "qwen3.5-2b" | "qwen3.5-4b": random weights */
+    const char *weights;   /* "q4" | "q8" | "bf16" */
+    int32_t threads, activations;
+    int64_t ctx;           /* depth at which decode and widths are measured */
+    int32_t prefill_tokens; /* 512 */
+    int32_t repeats;
+    bool head_chunk;
+    vb_progress_fn *progress;
+    void *progress_user;
+} vb_bench_options;
+VB_API void vb_bench_options_init(vb_bench_options *o);
+/* JSON object text with the fields of the manual's `bench --json`. */
+VB_API VB_MUST_USE vb_err vb_bench_json(const vb_bench_options *o, char **json, vb_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
