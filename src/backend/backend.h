@@ -159,7 +159,7 @@ typedef struct vb__backend_ops {
     void (*swiglu)(vb__backend *be, float *y, int64_t ys, const float *g, int64_t gs, const float *u, int64_t us,
                    int32_t rows, int32_t n);
     void (*gather_rows)(vb__backend *be, float *y, int64_t ys, const float *x, int64_t xs, const int32_t *idx,
-                        int32_t rows, int32_t n); /* y[i] = x[idx[i]]; idx is a host array */
+                        int32_t rows, int32_t n); /* y[i] = x[idx[i]]; idx is a host array, NULL: i */
     /* ops/argmax.h: per row the lowest id of the largest value; finite[r] = 0 when any value is not finite. Host outputs; waits. */
     void (*argmax)(vb__backend *be, const float *x, int64_t xs, int32_t rows, int32_t n, int32_t *ids,
                    uint8_t *finite);
