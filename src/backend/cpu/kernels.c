@@ -3,6 +3,19 @@
 void vb__kernels_init(vb__kernels *k, vb__cpu_level level) {
     *k = (vb__kernels){.level = level};
     /* C reference */
+    k->rope_table = vb__rope_table_ref;
+    k->rmsnorm = vb__rmsnorm_ref;
+    k->rmsnorm_gated = vb__rmsnorm_gated_ref;
+    k->rope = vb__rope_ref;
+    k->swiglu = vb__swiglu_ref;
+    k->unary[VB_UNARY_EXP] = vb__exp_rows_ref;
+    k->unary[VB_UNARY_SIGMOID] = vb__sigmoid_rows_ref;
+    k->unary[VB_UNARY_SILU] = vb__silu_rows_ref;
+    k->unary[VB_UNARY_SOFTPLUS] = vb__softplus_rows_ref;
+    k->argmax = vb__argmax_ref;
+    k->conv = vb__conv_ref;
+    k->delta = vb__delta_ref;
+    k->delta_gates = vb__delta_gates_ref;
     if (level < VB_CPU_AVX2) return;
     /* AVX2 */
     if (level < VB_CPU_AVX512) return;

@@ -2,14 +2,30 @@
  * overwrites what it has. No dispatch anywhere else. */
 #ifndef VB_BACKEND_CPU_KERNELS_H
 #define VB_BACKEND_CPU_KERNELS_H
+#include "backend/ops/argmax.h"
+#include "backend/ops/conv.h"
+#include "backend/ops/delta.h"
+#include "backend/ops/elementwise.h"
+#include "backend/ops/rmsnorm.h"
+#include "backend/ops/rope.h"
 #include "base/cpu.h"
 
 typedef struct vb__kernels {
     vb__cpu_level level;
     /* linear (cpu_linear.c) */
     /* rowwise (cpu_rowwise.c) */
+    vb__rmsnorm_fn *rmsnorm;
+    vb__rmsnorm_gated_fn *rmsnorm_gated;
+    vb__rope_table_fn *rope_table;
+    vb__rope_fn *rope;
+    vb__swiglu_fn *swiglu;
+    vb__unary_fn *unary[VB_UNARIES];
+    vb__argmax_fn *argmax;
     /* attention (cpu_attention.c) */
     /* delta net (cpu_delta.c) */
+    vb__conv_fn *conv;
+    vb__delta_fn *delta;
+    vb__delta_gates_fn *delta_gates;
 } vb__kernels;
 
 void vb__kernels_init(vb__kernels *k, vb__cpu_level level);
