@@ -13,6 +13,10 @@ void vb__kernels_init(vb__kernels *k, vb__cpu_level level) {
     k->unary[VB_UNARY_SILU] = vb__silu_rows_ref;
     k->unary[VB_UNARY_SOFTPLUS] = vb__softplus_rows_ref;
     k->argmax = vb__argmax_ref;
+    k->kv_append = vb__kv_append_ref;
+    k->attn_blocks = vb__attn_blocks_ref;
+    k->attn_fold = vb__attn_fold_ref;
+    k->attn_finish = vb__attn_finish_ref;
     k->conv = vb__conv_ref;
     k->delta = vb__delta_ref;
     k->delta_gates = vb__delta_gates_ref;

@@ -3,9 +3,11 @@
 #ifndef VB_BACKEND_CPU_KERNELS_H
 #define VB_BACKEND_CPU_KERNELS_H
 #include "backend/ops/argmax.h"
+#include "backend/ops/attention.h"
 #include "backend/ops/conv.h"
 #include "backend/ops/delta.h"
 #include "backend/ops/elementwise.h"
+#include "backend/ops/kv_append.h"
 #include "backend/ops/rmsnorm.h"
 #include "backend/ops/rope.h"
 #include "base/cpu.h"
@@ -22,6 +24,10 @@ typedef struct vb__kernels {
     vb__unary_fn *unary[VB_UNARIES];
     vb__argmax_fn *argmax;
     /* attention (cpu_attention.c) */
+    vb__kv_append_fn *kv_append;
+    vb__attn_blocks_fn *attn_blocks;
+    vb__attn_fold_fn *attn_fold;
+    vb__attn_finish_fn *attn_finish;
     /* delta net (cpu_delta.c) */
     vb__conv_fn *conv;
     vb__delta_fn *delta;
