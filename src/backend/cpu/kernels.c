@@ -20,6 +20,10 @@ void vb__kernels_init(vb__kernels *k, vb__cpu_level level) {
     k->conv = vb__conv_ref;
     k->delta = vb__delta_ref;
     k->delta_gates = vb__delta_gates_ref;
+    k->act_quant = vb__act_quant_ref;
+    k->linear_q = vb__linear_q_ref;
+    k->act_bf16 = vb__act_bf16_ref;
+    k->linear_bf16 = vb__linear_bf16_ref;
     if (level < VB_CPU_AVX2) return;
     /* AVX2 */
     if (level < VB_CPU_AVX512) return;

@@ -10,11 +10,18 @@
 #include "backend/ops/kv_append.h"
 #include "backend/ops/rmsnorm.h"
 #include "backend/ops/rope.h"
+#include "backend/ops/act_quant.h"
+#include "backend/ops/linear_bf16.h"
+#include "backend/ops/linear_q.h"
 #include "base/cpu.h"
 
 typedef struct vb__kernels {
     vb__cpu_level level;
     /* linear (cpu_linear.c) */
+    vb__act_quant_fn *act_quant;
+    vb__linear_q_fn *linear_q;
+    vb__act_bf16_fn *act_bf16; /* in the form that linear_bf16 takes */
+    vb__linear_bf16_fn *linear_bf16;
     /* rowwise (cpu_rowwise.c) */
     vb__rmsnorm_fn *rmsnorm;
     vb__rmsnorm_gated_fn *rmsnorm_gated;

@@ -1,0 +1,244 @@
+/* Launchers of the linear layers and the embedding: scratch, quantisation of the input, and one parallel region over
+ * the panels of all products of a call. */
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/pack.h"
+#include "backend/ops/embed.h"
+#include "base/alloc.h"
+#include "base/fault.h"
+#include <string.h>
+
+enum {
+    PASS_ROWS = 512,           /* rows of one pass over the weights at most, and */
+    PASS_BYTES = 768 << 10,    /*   bytes of its quantised input, so that it stays in L2 */
+    FORMS = 4,                 /* of an input: bf16, and quantised in groups of 16, 32 and 64 */
+    GRAIN_BYTES = 64 << 10     /* weights of one item of work */
+};
+
+/* An input in the form that one kind of weight wants. */
+typedef struct vb__cpu_linear forms;
+struct vb__cpu_linear {
+    vb__bact b;
+    vb__qact q[FORMS - 1]; /* seg 16, 32, 64 */
+    bool have[FORMS];      /* made for this pass; 0 is bf16 */
+    uint8_t *thread_scratch;
+};
+
+static int32_t form_of(const vb__weight *w) {
+    if (!w->quantised) return 0;
+    return w->group < 32 ? 1 : w->group < 64 ? 2 : 3;
+}
+
+/* Rows of a pass: all of a step's, fewer for wide inputs of a prefill. */
+static int32_t pass_rows(const vb__cpu_backend *be, int32_t k) {
+    int32_t rows = PASS_BYTES / (k * (be->o.activations / 8));
+    rows = rows / VB_ROW_BLOCK * VB_ROW_BLOCK;
+    if (rows < 4 * VB_ROW_BLOCK) rows = 4 * VB_ROW_BLOCK;
+    return rows < PASS_ROWS ? rows : PASS_ROWS;
+}
+
+vb_err vb__cpu_linear_init(vb__cpu_backend *be, vb_error *err) {
+    forms *l = vb__calloc(VB_TAG_SCRATCH, 1, sizeof *l);
+    if (l == NULL) return vb__fail(err, VB_E_MEMORY, "linear: out of memory");
+    be->linear = l;
+    size_t k = (size_t)(be->o.max_k + 63) / 64 * 64, planes = (size_t)be->o.activations / 8, rows = PASS_ROWS;
+    if ((size_t)be->o.max_rows < rows) rows = (size_t)be->o.max_rows;
+    /* The rows of a pass depend on k; PASS_BYTES bounds rows * k beyond the least pass. */
+    size_t cells = rows * k, bound = PASS_BYTES / planes + 4 * VB_ROW_BLOCK * k + PASS_ROWS * 32;
+    if (cells > bound) cells = bound;
+    l->b.x = vb__alloc_aligned(VB_TAG_SCRATCH, cells * sizeof(float) + 64);
+    bool ok = l->b.x != NULL;
+    for (int32_t i = 0; i < FORMS - 1; i++) {
+        vb__qact *q = &l->q[i];
+        q->seg = 16 << i;
+        q->width = q->seg < 32 ? 32 : q->seg;
+        q->planes = (int32_t)planes;
+        size_t segs = cells / (size_t)q->seg;
+        q->a = vb__alloc_aligned(VB_TAG_SCRATCH, cells * planes + 64);
+        q->dd = vb__alloc_aligned(VB_TAG_SCRATCH, segs * 2 * sizeof(float) + 64);
+        q->sums = vb__alloc_aligned(VB_TAG_SCRATCH, segs * sizeof(int32_t) + 64);
+        ok = ok && q->a != NULL && q->dd != NULL && q->sums != NULL;
+    }
+    size_t threads = (size_t)vb__pool_threads(be->pool);
+    l->thread_scratch = vb__alloc_aligned(VB_TAG_SCRATCH, threads * VB_LINEAR_SCRATCH);
+    if (!ok || l->thread_scratch == NULL) return vb__fail(err, VB_E_MEMORY, "linear: out of memory for scratch");
+    return VB_OK;
+}
+
+void vb__cpu_linear_fini(vb__cpu_backend *be) {
+    forms *l = be->linear;
+    if (l == NULL) return;
+    vb__free(l->b.x);
+    for (int32_t i = 0; i < FORMS - 1; i++) {
+        vb__free(l->q[i].a);
+        vb__free(l->q[i].dd);
+        vb__free(l->q[i].sums);
+    }
+    vb__free(l->thread_scratch);
+    vb__free(l);
+    be->linear = NULL;
+}
+
+vb_err vb__cpu_weight_create(vb__backend *base, const vb__matrix *src, vb__weight **out, vb_error *err) {
+    vb__cpu_backend *be = vb__cpu_of(base);
+    vb__cpu_weight *w;
+    VB_TRY(vb__pack(be->pool, src, be->o.max_k, &w, err));
+    *out = &w->pub;
+    return VB_OK;
+}
+
+static const vb__cpu_weight *cpu_weight(const vb__weight *w) { return (const vb__cpu_weight *)(const void *)w; }
+
+void vb__cpu_weight_destroy(vb__backend *base, vb__weight *w) {
+    (void)base;
+    vb__pack_destroy((vb__cpu_weight *)(void *)w);
+}
+
+/* ---- embedding ------------------------------------------------------------------------------------------ */
+
+typedef struct embed_job {
+    const vb__cpu_weight *w;
+    const int32_t *ids;
+    float *y;
+    int64_t ys;
+} embed_job;
+
+static void embed_rows(void *ctx, int32_t begin, int32_t end, int32_t thread) {
+    const embed_job *j = ctx;
+    (void)thread;
+    for (int32_t r = begin; r < end; r++) {
+        vb_assert(j->ids[r] >= 0 && j->ids[r] < j->w->pub.n);
+        if (j->w->pub.quantised) vb__embed_q_ref(&j->w->q, j->ids[r], j->y + r * j->ys);
+        else vb__embed_bf16_ref(&j->w->b, j->ids[r], j->y + r * j->ys);
+    }
+}
+
+void vb__cpu_embed(vb__backend *base, const vb__weight *w, const int32_t *ids, int32_t rows, float *y, int64_t ys) {
+    embed_job j = {cpu_weight(w), ids, y, ys};
+    vb__parallel_for(vb__cpu_of(base)->pool, rows, 8, embed_rows, &j);
+}
+
+/* ---- linear --------------------------------------------------------------------------------------------- */
+
+typedef struct linear_job {
+    vb__cpu_backend *be;
+    const float *x;
+    int64_t xs;
+    int32_t row0; /* first row of the pass, in y and residual */
+    const vb__linear_out *outs;
+    int32_t n_outs;
+} linear_job;
+
+static void prepare_rows(void *ctx, int32_t begin, int32_t end, int32_t thread) {
+    const linear_job *j = ctx;
+    const forms *l = j->be->linear;
+    (void)thread;
+    if (l->have[0]) j->be->k.act_bf16(&l->b, j->x, j->xs, begin, end);
+    for (int32_t i = 1; i < FORMS; i++)
+        if (l->have[i]) j->be->k.act_quant(&l->q[i - 1], j->x, j->xs, begin, end);
+}
+
+static int32_t panels_of(const vb__weight *w) { return (w->n + VB_PANEL - 1) / VB_PANEL; }
+
+/* Panels p0 .. p1-1 of one product of quantised weights, or of bf16 weights. */
+static void product_q(const linear_job *j, const vb__linear_out *o, int32_t p0, int32_t p1, uint8_t *scratch) {
+    const vb__cpu_weight *w = cpu_weight(o->w);
+    float *y = o->y + j->row0 * o->ys;
+    const float *residual = o->residual == NULL ? NULL : o->residual + j->row0 * o->rs;
+    const vb__qact *x = &j->be->linear->q[form_of(o->w) - 1];
+    vb__linear_q_args a = {&w->q, x, y, o->ys, o->bias, residual, o->rs, scratch};
+    int32_t half = w->q.k / 2 / w->q.unit * w->q.unit;
+    if (x->rows == 1 || half == 0 || !vb__fault_is(VB_FAULT_LINEAR_ROWS)) {
+        j->be->k.linear_q(&a, p0, p1);
+        return;
+    }
+    /* The planted fault: two chains where the contract has one. */
+    vb__qpanels part = w->q;
+    vb__qact rest = *x;
+    part.k = half;
+    a.w = &part;
+    j->be->k.linear_q(&a, p0, p1);
+    part.k = w->q.k - half;
+    part.data += (int64_t)(half / w->q.unit) * w->q.unit_bytes;
+    rest.k0 = half;
+    vb__linear_q_args second = {&part, &rest, y, o->ys, NULL, y, o->ys, scratch};
+    j->be->k.linear_q(&second, p0, p1);
+}
+
+static void product_bf16(const linear_job *j, const vb__linear_out *o, int32_t p0, int32_t p1, uint8_t *scratch) {
+    const vb__cpu_weight *w = cpu_weight(o->w);
+    float *y = o->y + j->row0 * o->ys;
+    const float *residual = o->residual == NULL ? NULL : o->residual + j->row0 * o->rs;
+    const vb__bact *x = &j->be->linear->b;
+    vb__linear_bf16_args a = {&w->b, x, y, o->ys, o->bias, residual, o->rs, scratch};
+    int32_t half = w->b.kp / 64 * 32;
+    if (x->rows == 1 || half == 0 || !vb__fault_is(VB_FAULT_LINEAR_ROWS)) {
+        j->be->k.linear_bf16(&a, p0, p1);
+        return;
+    }
+    vb__bpanels part = w->b; /* the planted fault */
+    vb__bact rest = *x;
+    part.kp = half;
+    a.w = &part;
+    j->be->k.linear_bf16(&a, p0, p1);
+    part.kp = w->b.kp - half;
+    part.data += (int64_t)half * VB_PANEL;
+    rest.k0 = half;
+    vb__linear_bf16_args second = {&part, &rest, y, o->ys, NULL, y, o->ys, scratch};
+    j->be->k.linear_bf16(&second, p0, p1);
+}
+
+static void product(const linear_job *j, const vb__linear_out *o, int32_t p0, int32_t p1, int32_t thread) {
+    uint8_t *scratch = j->be->linear->thread_scratch + (size_t)thread * VB_LINEAR_SCRATCH;
+    if (o->w->quantised) product_q(j, o, p0, p1, scratch);
+    else product_bf16(j, o, p0, p1, scratch);
+}
+
+static void linear_panels(void *ctx, int32_t begin, int32_t end, int32_t thread) {
+    const linear_job *j = ctx;
+    int32_t first = 0; /* panel of the call at which product i starts */
+    for (int32_t i = 0; i < j->n_outs && first < end; i++) {
+        int32_t n = panels_of(j->outs[i].w), p0 = begin - first, p1 = end - first;
+        if (p0 < n && p1 > 0) product(j, &j->outs[i], p0 < 0 ? 0 : p0, p1 > n ? n : p1, thread);
+        first += n;
+    }
+}
+
+/* Panels handed out at once: enough weights to stream, few enough to share evenly. */
+static int32_t grain(const linear_job *j, int32_t panels) {
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < j->n_outs; i++) bytes += j->outs[i].w->bytes;
+    int64_t by_bytes = GRAIN_BYTES / (bytes / panels + 1) + 1;
+    int64_t share = panels / (4 * vb__pool_threads(j->be->pool)) + 1;
+    return (int32_t)(by_bytes < share ? by_bytes : share);
+}
+
+static void pass(linear_job *j, int32_t rows, int32_t k) {
+    forms *l = j->be->linear;
+    int32_t panels = 0;
+    memset(l->have, 0, sizeof l->have);
+    for (int32_t i = 0; i < j->n_outs; i++) {
+        l->have[form_of(j->outs[i].w)] = true;
+        panels += panels_of(j->outs[i].w);
+    }
+    l->b.rows = rows;
+    l->b.k = k;
+    l->b.kp = (k + 31) / 32 * 32;
+    for (int32_t i = 0; i < FORMS - 1; i++) {
+        l->q[i].rows = rows;
+        l->q[i].k = k;
+    }
+    vb__parallel_for(j->be->pool, rows, VB_ROW_BLOCK, prepare_rows, j);
+    vb__parallel_for(j->be->pool, panels, grain(j, panels), linear_panels, j);
+}
+
+void vb__cpu_linear(vb__backend *base, const float *x, int64_t xs, int32_t rows, const vb__linear_out *outs,
+                    int32_t n_outs) {
+    vb__cpu_backend *be = vb__cpu_of(base);
+    int32_t k = outs[0].w->k, step = pass_rows(be, k);
+    for (int32_t i = 1; i < n_outs; i++) vb_assert(outs[i].w->k == k);
+    vb_assert(k <= be->o.max_k && rows <= be->o.max_rows);
+    for (int32_t r = 0; r < rows; r += step) {
+        linear_job j = {.be = be, .x = x + r * xs, .xs = xs, .row0 = r, .outs = outs, .n_outs = n_outs};
+        pass(&j, rows - r < step ? rows - r : step, k);
+    }
+}

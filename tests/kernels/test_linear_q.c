@@ -1,0 +1,228 @@
+/* linear_q and act_quant through the launcher, every level against an oracle that reads the file's bytes. */
+#include "linear_support.h"
+
+enum { MAX_ROWS = 512, GUARD = 3 };
+static int n_levels;
+
+/* One matrix, every level, some row counts: bits, and nothing written outside y. */
+static int check_matrix(const vb__matrix *m, int values, int activations, const int *row_counts, int n_counts) {
+    int bad = 0, most = 0;
+    for (int i = 0; i < n_counts; i++) most = row_counts[i] > most ? row_counts[i] : most;
+    int64_t xs = m->k + 5, ys = m->n + GUARD, rs = m->n + 1;
+    float *x = malloc((size_t)(xs * most) * 4), *y = malloc((size_t)(ys * most) * 4);
+    float *res = malloc((size_t)(rs * most) * 4), *bias = malloc((size_t)m->n * 4);
+    float *want = malloc((size_t)m->n * (size_t)most * 4);
+    for (int64_t i = 0; i < xs * most; i++) x[i] = value(values == 2 && rng() % 300 ? 0 : values);
+    for (int64_t i = 0; i < rs * most; i++) res[i] = uniform();
+    for (int i = 0; i < m->n; i++) bias[i] = uniform();
+    oracle_q(m, x, xs, most, activations, want);
+    for (int level = 0; level < n_levels && !bad; level++) {
+        vb__cpu_backend *be = backend(level, 1 + level % 2, activations, MAX_ROWS, m->k);
+        vb__weight *w;
+        vb_error err;
+        assert_int_equal(vb__cpu_weight_create(&be->base, m, &w, &err), VB_OK);
+        for (int i = 0; i < n_counts && !bad; i++) {
+            int rows = row_counts[i], with = (int)(rng() % 4);
+            for (int64_t j = 0; j < ys * rows; j++) y[j] = 12345.0f;
+            vb__linear_out out = {w, with & 1 ? bias : NULL, with & 2 ? res : NULL, rs, y, ys};
+            vb__cpu_linear(&be->base, x, xs, rows, &out, 1);
+            char what[160];
+            (void)snprintf(what, sizeof what, "level %s n %d k %d bits %d group %d scales %d act %d rows %d values %d",
+                           vb__cpu_level_name((vb__cpu_level)level), m->n, m->k, m->bits, m->group, m->scale_kind,
+                           activations, rows, values);
+            bad |= differs(what, want, out.bias, out.residual, rs, y, ys, rows, m->n);
+            for (int r = 0; r < rows; r++)
+                for (int j = m->n; j < m->n + GUARD; j++) bad |= y[r * ys + j] != 12345.0f;
+            if (bad) printf("%s\n", what);
+        }
+        vb__cpu_weight_destroy(&be->base, w);
+        backend_free(be);
+    }
+    free(x);
+    free(y);
+    free(res);
+    free(bias);
+    free(want);
+    return bad;
+}
+
+static const int few[] = {1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 31, 33, 50};
+static const int tail[] = {1, 16, 41};
+
+static void every_format_gives_the_contracts_bits(void **state) {
+    (void)state;
+    static const int bits[] = {4, 8, 2, 3, 5, 6}, groups[] = {32, 64, 128};
+    for (int b = 0; b < 6; b++)
+        for (int g = 0; g < 3; g++)
+            for (int act = 8; act <= 16; act += 8) {
+                vb__matrix m = affine_matrix(b < 2 ? 37 : 18, 1152, bits[b], groups[g], (vb__scale_kind)(rng() % 3), 0);
+                assert_false(check_matrix(&m, 0, act, b < 2 ? few : tail, b < 2 ? 14 : 3));
+                matrix_free(&m);
+            }
+}
+
+static void ragged_shapes(void **state) {
+    (void)state;
+    static const int ks[] = {32, 64, 96, 128, 192, 480, 512, 544, 576, 640, 1024, 1056, 3584};
+    for (int i = 0; i < 13; i++)
+        for (int g = 32; g <= 128; g *= 2)
+            for (int n = 1; n < 80; n = n * 2 + (i & 1)) {
+                if (ks[i] % g != 0) continue;
+                vb__matrix m = affine_matrix(n, ks[i], i % 3 == 2 ? 8 : 4, g, (vb__scale_kind)(i % 3), 0);
+                assert_false(check_matrix(&m, 1, n % 2 ? 8 : 16, tail, 3));
+                matrix_free(&m);
+            }
+}
+
+static void extreme_values(void **state) {
+    (void)state;
+    for (int i = 0; i < 24; i++) {
+        vb__matrix m = affine_matrix(33, 640, i & 1 ? 4 : 8, i & 2 ? 64 : 32, (vb__scale_kind)(i % 3), 1 + (i / 4) % 2);
+        assert_false(check_matrix(&m, 1 + i % 3, i & 4 ? 16 : 8, few, 14));
+        matrix_free(&m);
+    }
+}
+
+static void saturated_activations(void **state) {
+    (void)state;
+    /* All codes and activations at their largest: the int16 and int32 sums of a kernel must hold them. */
+    for (int act = 8; act <= 16; act += 8)
+        for (int bits = 4; bits <= 8; bits += 4) {
+            vb__matrix m = affine_matrix(16, 512, bits, 64, VB_SCALE_BF16, 2);
+            float x[8 * 512], want[8 * 16], y[8 * 16];
+            for (int i = 0; i < 8 * 512; i++) {
+                int r = i / 512;
+                x[i] = r == 0 ? 1.0f : r == 1 ? -1.0f : r == 2 ? -128.0f / 32512.0f : r == 3 ? 127.0f / 32512.0f : uniform();
+                if (r >= 2 && i % 64 == 0) x[i] = 1.0f; /* so that the others are lo = -128 and 127 */
+            }
+            oracle_q(&m, x, 512, 8, act, want);
+            for (int level = 0; level < n_levels; level++) {
+                vb__cpu_backend *be = backend(level, 1, act, 16, 512);
+                vb__weight *w;
+                assert_int_equal(vb__cpu_weight_create(&be->base, &m, &w, NULL), VB_OK);
+                vb__linear_out out = {w, NULL, NULL, 0, y, 16};
+                vb__cpu_linear(&be->base, x, 512, 8, &out, 1);
+                assert_false(differs(vb__cpu_level_name((vb__cpu_level)level), want, NULL, NULL, 0, y, 16, 8, 16));
+                vb__cpu_weight_destroy(&be->base, w);
+                backend_free(be);
+            }
+            matrix_free(&m);
+        }
+}
+
+/* Several products of one input, of several kinds, y over the residual, wide prefill in several passes. */
+static void one_call_many_products(void **state) {
+    (void)state;
+    enum { K = 1024, ROWS = 300 };
+    vb__matrix m[4] = {affine_matrix(130, K, 4, 64, VB_SCALE_BF16, 0), affine_matrix(1, K, 8, 32, VB_SCALE_F16, 0),
+                       plain_matrix(VB_MATRIX_BF16, 17, K, 0), affine_matrix(16, K, 4, 128, VB_SCALE_F32, 0)};
+    float *x = malloc(sizeof(float) * K * ROWS), *want[4], *y[4], *keep[4];
+    for (int i = 0; i < K * ROWS; i++) x[i] = value(0);
+    for (int i = 0; i < 4; i++) {
+        size_t cells = (size_t)m[i].n * ROWS;
+        want[i] = malloc(cells * 4);
+        y[i] = malloc(cells * 4);
+        keep[i] = malloc(cells * 4);
+        for (size_t j = 0; j < cells; j++) keep[i][j] = uniform();
+        if (m[i].kind == VB_MATRIX_AFFINE) oracle_q(&m[i], x, K, ROWS, 8, want[i]);
+        else oracle_bf16(&m[i], x, K, ROWS, want[i]);
+    }
+    for (int level = 0; level < n_levels; level++)
+        for (int threads = 1; threads <= 3; threads++) {
+            vb__cpu_backend *be = backend(level, threads, 8, ROWS, 2048);
+            vb__linear_out out[4];
+            vb__weight *w[4];
+            for (int i = 0; i < 4; i++) {
+                assert_int_equal(vb__cpu_weight_create(&be->base, &m[i], &w[i], NULL), VB_OK);
+                memcpy(y[i], keep[i], (size_t)m[i].n * ROWS * 4);
+                out[i] = (vb__linear_out){w[i], NULL, y[i], m[i].n, y[i], m[i].n};
+            }
+            vb__cpu_linear(&be->base, x, K, level == 0 ? 20 : ROWS, out, 4);
+            for (int i = 0; i < 4; i++) {
+                assert_false(differs(vb__cpu_level_name((vb__cpu_level)level), want[i], NULL, keep[i], m[i].n, y[i],
+                                     m[i].n, level == 0 ? 20 : ROWS, m[i].n));
+                vb__cpu_weight_destroy(&be->base, w[i]);
+            }
+            backend_free(be);
+        }
+    for (int i = 0; i < 4; i++) {
+        free(want[i]);
+        free(y[i]);
+        free(keep[i]);
+        matrix_free(&m[i]);
+    }
+    free(x);
+}
+
+/* The planted fault must be visible here, at every level, with more than one row only. */
+static void planted_fault_is_caught(void **state) {
+    (void)state;
+    static const int one[] = {1}, two[] = {2};
+    vb__matrix m = affine_matrix(40, 512, 4, 64, VB_SCALE_BF16, 0), m2 = affine_matrix(40, 1024, 8, 128, VB_SCALE_BF16, 0);
+    vb__fault_set(VB_FAULT_LINEAR_ROWS);
+    int levels_here = n_levels;
+    for (int level = 0; level < levels_here; level++) {
+        assert_false(check_matrix(&m, 0, 8, one, 1));
+        assert_true(check_matrix(&m, 0, 8, two, 1));
+        assert_true(check_matrix(&m2, 0, 16, two, 1));
+    }
+    vb__fault_set(VB_FAULT_NONE);
+    matrix_free(&m);
+    matrix_free(&m2);
+}
+
+static void bad_matrices_are_refused(void **state) {
+    (void)state;
+    vb__cpu_backend *be = backend(0, 1, 8, 4, 1024);
+    static const struct {
+        int n, k, bits, group;
+        const char *says;
+    } cases[] = {{4, 1024, 7, 64, "7-bit codes"}, {4, 1024, 4, 48, "group 48"}, {4, 96, 4, 64, "multiple of the group 64"},
+                 {4, 2048, 4, 64, "at most 1024"}, {0, 64, 4, 64, "at least 1 x 1"}, {4, 1024, 1, 64, "1-bit codes"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        vb__matrix m = {.kind = VB_MATRIX_AFFINE, .n = cases[i].n, .k = cases[i].k, .bits = cases[i].bits,
+                        .group = cases[i].group, .name = "model.layers.3.q"};
+        vb__weight *w;
+        vb_error err;
+        assert_int_not_equal(vb__cpu_weight_create(&be->base, &m, &w, &err), VB_OK);
+        assert_non_null(strstr(err.text, cases[i].says));
+        assert_non_null(strstr(err.text, "model.layers.3.q"));
+    }
+    backend_free(be);
+}
+
+static void packing_survives_lack_of_memory(void **state) {
+    (void)state;
+    vb__cpu_backend *be = backend(0, 1, 8, 4, 1024);
+    vb__matrix m = affine_matrix(4, 64, 4, 64, VB_SCALE_BF16, 0);
+    size_t before = vb__alloc_bytes(VB_TAG_WEIGHTS);
+    for (uint64_t i = 1; i <= 2; i++) {
+        vb__weight *w;
+        vb_error err;
+        vb__alloc_fail_at(i, false);
+        assert_int_equal(vb__cpu_weight_create(&be->base, &m, &w, &err), VB_E_MEMORY);
+    }
+    vb__alloc_fail_at(0, false);
+    assert_int_equal(vb__alloc_bytes(VB_TAG_WEIGHTS), before);
+    matrix_free(&m);
+    backend_free(be);
+}
+
+#include "linear_bench.h"
+
+int main(int argc, char **argv) {
+    (void)vb__fp_enter();
+    n_levels = levels();
+    if (argc > 1 && strcmp(argv[1], "--bench") == 0) return bench(argc, argv, n_levels);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_format_gives_the_contracts_bits),
+        cmocka_unit_test(ragged_shapes),
+        cmocka_unit_test(extreme_values),
+        cmocka_unit_test(saturated_activations),
+        cmocka_unit_test(one_call_many_products),
+        cmocka_unit_test(planted_fault_is_caught),
+        cmocka_unit_test(bad_matrices_are_refused),
+        cmocka_unit_test(packing_survives_lack_of_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
