@@ -12,6 +12,8 @@ enum {
     VB_LIMIT_SHARDS = 4096,
     VB_LIMIT_VOCAB = 1 << 22,
     VB_LIMIT_LAYERS = 1024,
+    VB_LIMIT_WIDTH = 1 << 20,              /* rows or columns of any matrix but the embedding */
+    VB_LIMIT_EXPERTS = 4096,
     VB_LIMIT_CONTEXT = 1 << 24,            /* positions */
     VB_LIMIT_ROWS = 512,                   /* rows of one forward call; longer chunks become several calls */
     VB_LIMIT_DRAFT_WIDTH = 16,             /* rows of a verify block */

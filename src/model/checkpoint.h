@@ -41,12 +41,19 @@ VB_MUST_USE vb_err vb__checkpoint_vector(vb__checkpoint *c, const char *module, 
  * with one log line). */
 VB_MUST_USE vb_err vb__checkpoint_finish(vb__checkpoint *c, vb_error *err);
 
+/* Experts are asked for one by one, "layers.0.mlp.experts.7.gate_proj", whether the file numbers them or keeps them
+ * in one tensor (experts.gate_up_proj, switch_mlp.gate_proj). */
+
 typedef struct vb__tensor_info { /* for `inspect` */
-    const char *name, *dtype, *file;
+    const char *name, *dtype, *file; /* borrowed until close */
     int64_t shape[VB_LIMIT_TENSOR_DIMS];
     int32_t dims;
     int64_t bytes;
+    const char *canonical; /* with its ending (".weight", ".scales", ...); NULL: no part of the text model */
+    const void *data;      /* borrowed until close; any alignment */
 } vb__tensor_info;
+/* True when zero-centred norms of this tensor (by index) are stored as w, so that 1 + w applies. */
+bool vb__checkpoint_norm_is_raw(const vb__checkpoint *c, int32_t i);
 int32_t vb__checkpoint_tensor_count(const vb__checkpoint *c);
 void vb__checkpoint_tensor(const vb__checkpoint *c, int32_t i, vb__tensor_info *out);
 /* XXH3-128 of all tensor data and the config, hex (33 bytes with NUL); reads every byte. */

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef enum vb__arch {
@@ -36,23 +37,37 @@ typedef struct vb__model_config {
     int32_t vocab, hidden, intermediate, layers;
     uint8_t layer_type[VB_LIMIT_LAYERS]; /* vb__layer_type */
     int32_t heads, kv_heads, head_dim;
-    bool attention_bias, qk_norm, output_gate;
+    bool attention_bias; /* on q, k and v */
+    bool o_bias, mlp_bias; /* on o_proj; on gate, up and down */
+    bool qk_norm, output_gate;
     bool zero_centred_norms; /* the architecture's norms multiply by 1 + w */
     float eps;
     int32_t max_position;
     vb__rope_config rope;
-    int32_t sliding_window;
+    int32_t sliding_window; /* 0: none */
     /* delta net */
     int32_t lin_nk, lin_nv, lin_dk, lin_dv, lin_taps;
     bool lin_modulo_heads;
     /* mixture of experts */
     int32_t experts, experts_used, expert_intermediate, shared_intermediate;
     bool tied; /* as the config says; the file's lm_head wins */
-    int32_t mtp_layers;
+    int32_t mtp_layers; /* as announced; the file may lack them (vb__checkpoint_missing_mtp) */
+    bool mtp_silent;    /* the config has no key for it: the file decides */
     /* block drafter */
     int32_t block_size, target_layers, mask_token, n_taps;
     int32_t taps[VB_MAX_TAPS];
+    int32_t causal; /* of every layer: 1, 0; -1: the config is silent (causal exactly in sliding layers) */
     int32_t eos[VB_MAX_EOS], n_eos; /* of config.json only */
 } vb__model_config;
+
+/* From the text of a config.json; `file` names it in errors. Every key that the architecture needs must be there
+ * and in range; values that we do not implement are refused by name. Fuzzed. */
+VB_MUST_USE vb_err vb__config_parse(const char *text, size_t len, const char *file, vb__model_config *out,
+                                    vb_error *err);
+struct json_t;
+/* The same from a parsed document. */
+VB_MUST_USE vb_err vb__config_from_json(const struct json_t *root, const char *file, vb__model_config *out,
+                                        vb_error *err);
+const char *vb__arch_name(vb__arch arch); /* "qwen3_5", ...; static */
 
 #endif
