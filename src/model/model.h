@@ -54,11 +54,30 @@ typedef struct vb__model {
     int64_t weight_bytes; /* packed */
 } vb__model;
 
-/* Reads all weights of the checkpoint onto the backend; afterwards the checkpoint may be closed. progress may
- * be NULL; it returns false to cancel. */
+/* Where weights come from: a checkpoint, or random numbers (benchmarks). The functions are those of
+ * checkpoint.h; what they return stays valid until the next call of matrix. */
+typedef struct vb__weight_source {
+    void *self;
+    const vb__model_config *cfg;
+    const char *path;
+    const char *missing_mtp; /* first tensor of an announced MTP head that is absent; NULL */
+    bool (*has)(const void *self, const char *module);
+    vb_err (*matrix)(void *self, const char *module, int32_t n, int32_t k, vb__matrix *out, vb_error *err);
+    vb_err (*vector)(void *self, const char *module, vb__vector_kind kind, int64_t n, float *out, vb_error *err);
+    vb_err (*finish)(void *self, vb_error *err);
+} vb__weight_source;
+
+void vb__checkpoint_source(vb__checkpoint *c, vb__weight_source *out);
+/* Random weights of a named geometry ("qwen3.5-0.8b", "qwen3.5-2b", "qwen3.5-4b"; kind "q4", "q8", "bf16"), seeded, scaled so that
+ * activations keep their size. Destroy with vb__random_source_fini. */
+VB_MUST_USE vb_err vb__random_source_init(const char *geometry, const char *kind, vb__weight_source *out, vb_error *err);
+void vb__random_source_fini(vb__weight_source *s);
+
+/* Reads all weights of the source onto the backend; afterwards the source may be closed. progress may be NULL;
+ * it returns false to cancel. */
 typedef bool vb__load_progress(void *user, int64_t done, int64_t total);
-VB_MUST_USE vb_err vb__model_load(vb__checkpoint *c, vb__backend *be, bool want_mtp, vb__load_progress *progress,
-                                  void *user, vb__model **out, vb_error *err);
+VB_MUST_USE vb_err vb__model_load(const vb__weight_source *src, vb__backend *be, vb__load_progress *progress, void *user,
+                                  vb__model **out, vb_error *err);
 void vb__model_destroy(vb__model *m); /* accepts NULL */
 
 /* Sizes that follow from a config alone (page, state, conv, tape); used by load and by `inspect`. */

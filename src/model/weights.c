@@ -1,7 +1,6 @@
 /* Binding a checkpoint's tensors to the layers of a decoder, and the sizes that follow from a config. */
 #include "model/model.h"
 #include "base/alloc.h"
-#include "base/clock.h"
 #include "model/rope_freqs.h"
 #include <stdio.h>
 #include <string.h>
@@ -47,21 +46,35 @@ void vb__model_layout(const vb__model_config *c, bool mtp, vb__model *m, vb__lay
     m->tape_stride = tape;
 }
 
+static bool source_has(const void *c, const char *module) { return vb__checkpoint_has(c, module); }
+static vb_err source_matrix(void *c, const char *module, int32_t n, int32_t k, vb__matrix *out, vb_error *err) {
+    return vb__checkpoint_matrix(c, module, n, k, out, err);
+}
+static vb_err source_vector(void *c, const char *module, vb__vector_kind kind, int64_t n, float *out, vb_error *err) {
+    return vb__checkpoint_vector(c, module, kind, n, out, err);
+}
+static vb_err source_finish(void *c, vb_error *err) { return vb__checkpoint_finish(c, err); }
+
+void vb__checkpoint_source(vb__checkpoint *c, vb__weight_source *out) {
+    *out = (vb__weight_source){.self = c, .cfg = vb__checkpoint_config(c), .path = vb__checkpoint_path(c),
+                               .missing_mtp = vb__checkpoint_missing_mtp(c), .has = source_has,
+                               .matrix = source_matrix, .vector = source_vector, .finish = source_finish};
+}
+
 /* ---- Binding ---------------------------------------------------------------------------------------------------- */
 
 typedef struct binder {
-    vb__checkpoint *c;
+    const vb__weight_source *src;
     vb__model *m;
     vb__load_progress *progress;
     void *user;
     int64_t done, total;
-    double shown;
     vb_error *err;
 } binder;
 
 static vb_err bind_matrix(binder *b, const char *name, int64_t n, int64_t k, vb__weight **out) {
     vb__matrix src;
-    VB_TRY(vb__checkpoint_matrix(b->c, name, (int32_t)n, (int32_t)k, &src, b->err));
+    VB_TRY(b->src->matrix(b->src->self, name, (int32_t)n, (int32_t)k, &src, b->err));
     VB_TRY(b->m->be->ops->weight_create(b->m->be, &src, out, b->err));
     b->m->weight_bytes += (*out)->bytes;
     b->done += n * k;
@@ -76,7 +89,7 @@ static vb_err bind_vector(binder *b, const char *name, vb__vector_kind kind, int
     void *p = NULL;
     if (host == NULL) return vb__fail(b->err, VB_E_MEMORY, "%s: out of memory", name);
     vb_err e;
-    VB_TRY_OUT(vb__checkpoint_vector(b->c, name, kind, n, host, b->err));
+    VB_TRY_OUT(b->src->vector(b->src->self, name, kind, n, host, b->err));
     e = be->ops->alloc(be, (size_t)n * sizeof(float), &p);
     if (e != VB_OK) {
         (void)vb__fail(b->err, e, "%s: out of memory", name);
@@ -104,7 +117,7 @@ static const char *name_of(name_buf *b, const char *prefix, const char *name) {
 static vb_err bind_bias(binder *b, const char *prefix, const char *module, int64_t n, float **out) {
     name_buf nb;
     const char *name = name_of(&nb, prefix, module);
-    if (!vb__checkpoint_has(b->c, name)) {
+    if (!b->src->has(b->src->self, name)) {
         if (b->m->cfg.attention_bias && strstr(module, "o_proj") == NULL)
             return vb__fail(b->err, VB_E_NOT_FOUND, "%s: missing, expected since the config sets attention_bias", name);
         return VB_OK;
@@ -174,11 +187,11 @@ static vb_err bind_all(binder *b) {
     const vb__model_config *c = &m->cfg;
     VB_TRY(bind_matrix(b, "embed_tokens", c->vocab, c->hidden, &m->embed));
     /* The file's own head wins over what the config says about tying. */
-    if (vb__checkpoint_has(b->c, "lm_head")) VB_TRY(bind_matrix(b, "lm_head", c->vocab, c->hidden, &m->head));
+    if (b->src->has(b->src->self, "lm_head")) VB_TRY(bind_matrix(b, "lm_head", c->vocab, c->hidden, &m->head));
     else if (c->tied) m->head = m->embed;
     else
         return vb__fail(b->err, VB_E_NOT_FOUND, "%s: lm_head.weight: missing, expected since tie_word_embeddings is false",
-                        vb__checkpoint_path(b->c));
+                        b->src->path);
     VB_TRY(bind_vector(b, "norm", VB_VECTOR_NORM, c->hidden, &m->norm));
     for (int32_t i = 0; i < c->layers; i++) {
         char prefix[32];
@@ -199,19 +212,18 @@ static int64_t total_elements(const vb__model_config *c) {
     return sum;
 }
 
-vb_err vb__model_load(vb__checkpoint *ck, vb__backend *be, bool want_mtp, vb__load_progress *progress, void *user,
+vb_err vb__model_load(const vb__weight_source *src, vb__backend *be, vb__load_progress *progress, void *user,
                       vb__model **out, vb_error *err) {
     vb__model *m = vb__calloc(VB_TAG_ENGINE, 1, sizeof *m);
     if (m == NULL) return vb__fail(err, VB_E_MEMORY, "model: out of memory");
     m->be = be;
-    m->cfg = *vb__checkpoint_config(ck);
+    m->cfg = *src->cfg;
     const vb__model_config *c = &m->cfg;
     vb_err e = VB_OK;
     float *freqs = NULL;
-    const char *missing = vb__checkpoint_missing_mtp(ck);
+    const char *missing = src->missing_mtp;
     bool mtp = c->mtp_layers != 0 && missing == NULL;
     if (missing != NULL) (void)snprintf(m->mtp_missing, sizeof m->mtp_missing, "%s", missing);
-    (void)want_mtp; /* read and kept whenever complete: a drafter may be chosen later */
     m->layers = vb__calloc(VB_TAG_ENGINE, (size_t)c->layers, sizeof *m->layers);
     if (mtp) m->mtp = vb__calloc(VB_TAG_ENGINE, 1, sizeof *m->mtp);
     freqs = vb__calloc(VB_TAG_ENGINE, (size_t)c->rope.rotated / 2 + 1, sizeof *freqs);
@@ -228,9 +240,9 @@ vb_err vb__model_load(vb__checkpoint *ck, vb__backend *be, bool want_mtp, vb__lo
     m->rope_freqs = p;
     be->ops->upload(be, p, freqs, (size_t)(c->rope.rotated / 2) * sizeof(float));
     VB_TRY_OUT(be->ops->sync(be, err));
-    binder b = {.c = ck, .m = m, .progress = progress, .user = user, .total = total_elements(c), .err = err};
+    binder b = {.src = src, .m = m, .progress = progress, .user = user, .total = total_elements(c), .err = err};
     VB_TRY_OUT(bind_all(&b));
-    VB_TRY_OUT(vb__checkpoint_finish(ck, err));
+    VB_TRY_OUT(src->finish(src->self, err));
     *out = m;
     m = NULL;
 out:
