@@ -68,6 +68,7 @@ typedef struct vb_model_options {
     int32_t activations;       /* 8 or 16 */
     int64_t ctx;               /* positions per request; 0: the trained length, lowered to what fits memory */
     int32_t parallel;          /* sequences that may be live at once (requests and neighbours) */
+    int64_t kv_pages;          /* pages of 64 tokens that all sequences share; 0: what they could want, as memory allows */
     int32_t prefill_chunk;     /* rows of a prefill chunk; 0: default; larger than the prompt: whole */
     bool head_chunk;           /* the head-chunk plan of attention (never changes bits) */
     const char *chat_template; /* a file that replaces the model's template; NULL */
@@ -75,7 +76,7 @@ typedef struct vb_model_options {
     int32_t draft_width;       /* rows of a verify block, 1..16; 0: auto */
     vb_progress_fn *progress;  /* NULL */
     void *progress_user;
-    uint64_t reserved[8];
+    uint64_t reserved[8];      /* 0 */
 } vb_model_options;
 
 VB_API void vb_model_options_init(vb_model_options *o); /* defaults as in the comments; parallel 1, draft "auto" */

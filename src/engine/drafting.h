@@ -1,0 +1,37 @@
+/* Drafting as the scheduler sees it: somebody who may propose tokens behind the pending one, and who is shown every
+ * committed row. Whatever is proposed, the text does not change; only how many rows a step commits does. */
+#ifndef VB_ENGINE_DRAFTING_H
+#define VB_ENGINE_DRAFTING_H
+#include "base/error.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct vb__engine;
+struct vb__slot;
+struct vb_model_options;
+
+/* Reads the drafters that o->draft names and gates their widths. A drafter asked for by name that does not fit is an error
+ * with both numbers; `auto` takes what fits. */
+VB_MUST_USE vb_err vb__drafting_open(struct vb__engine *e, const struct vb_model_options *o, vb_error *err);
+void vb__drafting_close(struct vb__engine *e);
+
+/* A request starts on a slot whose sequence holds seq->length tokens. */
+void vb__drafting_begin(struct vb__engine *e, struct vb__slot *s);
+/* The slot's sequence was reset. */
+void vb__drafting_forget(struct vb__engine *e, struct vb__slot *s);
+/* Proposals behind the pending token, at most `max`; returns how many (0: plain decode). */
+int32_t vb__drafting_propose(struct vb__engine *e, struct vb__slot *s, int32_t *out, int32_t max);
+/* What a forward must keep for the drafters: hidden rows of all rows; taps (layers, ascending; NULL and 0: none). */
+bool vb__drafting_wants_hidden(const struct vb__engine *e);
+const int32_t *vb__drafting_taps(const struct vb__engine *e, int32_t *n);
+/* `keep` rows of the slot became part of its sequence (the request's fed counts them already). hidden: device, first row
+ * is the request's row hidden_first of the step; row0: its first row of the call (taps). over: the request ends. */
+void vb__drafting_commit(struct vb__engine *e, struct vb__slot *s, const float *hidden, int32_t hidden_first,
+                         int32_t row0, int32_t keep, int32_t drafts, int32_t accepted, bool over);
+/* Times of a finished step, for the policy. */
+void vb__drafting_observe(struct vb__engine *e, int32_t n_seqs, int32_t rows, double draft_s, double verify_s);
+/* Name of a kind number ("none", "lookup", "mtp", "dflash", "model", "auto"); widths that the gate declined. */
+const char *vb__draft_kind_name(int32_t kind);
+int32_t vb__drafting_declined(const struct vb__engine *e, int32_t out[16]);
+
+#endif
