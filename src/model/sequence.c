@@ -1,5 +1,6 @@
 #include "model/sequence.h"
 #include "base/alloc.h"
+#include "base/fault.h"
 #include <string.h>
 #include <xxhash.h>
 

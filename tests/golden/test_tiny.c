@@ -1,0 +1,95 @@
+/* The tiny random models: logits and hidden rows against the stock implementation's in f32, within what bf16
+ * inputs of linears may cost (the models' README: stock bf16, rms and KL); greedy ids equal. */
+#include "golden_util.h"
+
+typedef struct tiny {
+    const char *name;
+    double rms, kl; /* of stock bf16: we must not be worse */
+} tiny;
+
+static const tiny models[] = {{"qwen35", 0.065, 2.0e-3}, {"qwen35-mtp", 0.041, 7.4e-4}};
+
+static const vb__st_tensor *tensor(const vb__safetensors *s, const char *name) {
+    for (int32_t i = 0; i < s->count; i++)
+        if (strcmp(s->tensors[i].name, name) == 0) return &s->tensors[i];
+    fail_msg("no tensor %s", name);
+    return NULL;
+}
+
+static void compare(const vb__safetensors *s, const char *name, const float *got, int32_t rows, int32_t n, double *rms,
+                    double *kl, double *max) {
+    const vb__st_tensor *t = tensor(s, name);
+    assert_int_equal(t->shape[0], rows);
+    assert_int_equal(t->shape[1], n);
+    const float *want = (const float *)(const void *)t->data;
+    double sum = 0;
+    *kl = *max = 0;
+    for (int64_t i = 0; i < (int64_t)rows * n; i++) {
+        double d = (double)got[i] - want[i];
+        sum += d * d;
+        *max = fmax(*max, fabs(d));
+    }
+    for (int32_t r = 0; r < rows; r++) *kl += golden_kl(want + (int64_t)r * n, got + (int64_t)r * n, n) / rows;
+    *rms = sqrt(sum / ((double)rows * n));
+}
+
+static void check_model(const tiny *t) {
+    const char *shared = golden_shared();
+    if (shared == NULL) return;
+    char path[700];
+    (void)snprintf(path, sizeof path, "%s/fixtures/tiny/%s", shared, t->name);
+    golden_model g;
+    golden_open(&g, path, 2, 8);
+    (void)snprintf(path, sizeof path, "%s/fixtures/tiny/%s/expected.safetensors", shared, t->name);
+    vb__safetensors s = {0};
+    vb_error err;
+    assert_int_equal(vb__safetensors_open(path, &s, &err), VB_OK);
+    int32_t v = g.m->cfg.vocab;
+    double rms, kl, max;
+    int32_t ids[256];
+    memcpy(ids, tensor(&s, "short.input_ids")->data, 37 * 4);
+    golden_run(&g, ids, 37);
+    compare(&s, "short.logits", g.logits, 37, v, &rms, &kl, &max);
+    printf("%s short: max %.4f rms %.4f kl %.2e\n", t->name, max, rms, kl);
+    assert_true(rms <= t->rms && kl <= t->kl);
+    /* Greedy continuation, one row at a time. */
+    const int32_t *greedy = (const int32_t *)(const void *)tensor(&s, "short.greedy_ids")->data;
+    int32_t id = golden_argmax(g.logits + 36 * v, v);
+    for (int32_t i = 0; i < 16; i++) {
+        assert_int_equal(id, greedy[i]);
+        golden_run(&g, &id, 1);
+        id = golden_argmax(g.logits, v);
+    }
+    /* The long prompt, in two calls. */
+    vb__seq_reset(g.seq);
+    memcpy(ids, tensor(&s, "long.input_ids")->data, 150 * 4);
+    golden_run(&g, ids, 70);
+    golden_run(&g, ids + 70, 80);
+    compare(&s, "long.logits", g.logits + 72 * v, 8, v, &rms, &kl, &max);
+    printf("%s long: max %.4f rms %.4f kl %.2e\n", t->name, max, rms, kl);
+    assert_true(rms <= t->rms && kl <= t->kl);
+    vb__safetensors_close(&s);
+    golden_close(&g);
+}
+
+static void tiny_qwen35(void **state) {
+    (void)state;
+    check_model(&models[0]);
+}
+
+static void tiny_qwen35_mtp(void **state) {
+    (void)state;
+    check_model(&models[1]);
+}
+
+int main(void) {
+    uint32_t csr = vb__fp_enter();
+    if (golden_shared() == NULL) return 77;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tiny_qwen35),
+        cmocka_unit_test(tiny_qwen35_mtp),
+    };
+    int rc = cmocka_run_group_tests(tests, NULL, NULL);
+    vb__fp_leave(csr);
+    return rc;
+}
