@@ -28,6 +28,9 @@ void vb__kernels_init(vb__kernels *k, vb__cpu_level level) {
     /* AVX2 */
     if (level < VB_CPU_AVX512) return;
     /* AVX-512 */
+    k->attn_blocks = vb__attn_blocks_avx512;
+    k->attn_fold = vb__attn_fold_avx512;
+    k->attn_finish = vb__attn_finish_avx512;
     if (level < VB_CPU_AMX) return;
     /* AMX */
 }
