@@ -86,7 +86,7 @@ int32_t vb__cpu_count(void) {
 const char *vb__cpu_brand(void) {
     static char brand[49];
     uint32_t regs[12];
-    if (__get_cpuid_max(0x80000000u, NULL) < 0x80000004u) return "unknown CPU";
+    if ((unsigned)__get_cpuid_max(0x80000000u, NULL) < 0x80000004u) return "unknown CPU";
     for (uint32_t i = 0; i < 3; i++)
         if (!__get_cpuid(0x80000002u + i, &regs[4 * i], &regs[4 * i + 1], &regs[4 * i + 2], &regs[4 * i + 3]))
             return "unknown CPU";

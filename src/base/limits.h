@@ -18,6 +18,7 @@ enum {
     VB_LIMIT_ROWS = 512,                   /* rows of one forward call; longer chunks become several calls */
     VB_LIMIT_DRAFT_WIDTH = 16,             /* rows of a verify block */
     VB_LIMIT_TEMPLATE_BYTES = 1 << 20,
+    VB_LIMIT_GENERATION_CONFIG = 1 << 20,  /* bytes */
     VB_LIMIT_PROMPT_BYTES = 64 << 20
 };
 
