@@ -31,6 +31,18 @@ void vb__kernels_init(vb__kernels *k, vb__cpu_level level) {
     k->attn_blocks = vb__attn_blocks_avx512;
     k->attn_fold = vb__attn_fold_avx512;
     k->attn_finish = vb__attn_finish_avx512;
+    k->rmsnorm = vb__rmsnorm_avx512;
+    k->rmsnorm_gated = vb__rmsnorm_gated_avx512;
+    k->rope = vb__rope_avx512;
+    k->swiglu = vb__swiglu_avx512;
+    k->unary[VB_UNARY_EXP] = vb__exp_rows_avx512;
+    k->unary[VB_UNARY_SIGMOID] = vb__sigmoid_rows_avx512;
+    k->unary[VB_UNARY_SILU] = vb__silu_rows_avx512;
+    k->unary[VB_UNARY_SOFTPLUS] = vb__softplus_rows_avx512;
+    k->argmax = vb__argmax_avx512;
+    k->conv = vb__conv_avx512;
+    k->delta = vb__delta_avx512;
+    k->delta_gates = vb__delta_gates_avx512;
     if (level < VB_CPU_AMX) return;
     /* AMX */
 }

@@ -4,7 +4,8 @@
  * limits    1 <= n; no alignment required
  * class     cpu: every variant returns the reference's results
  * order     none to speak of: *best starts as -inf with *id 0, x[i] replaces it where x[i] > *best, i ascending. So
- *           a NaN never wins, and denormals count as 0 (DAZ on). *finite is 0 when any value is a NaN or infinite.
+ *           a NaN never wins, and denormals count as 0 (DAZ on; a best that is one may come back as 0). *finite is
+ *           0 when any value is a NaN or infinite.
  * threads   a row may be cut: parts are folded in ascending order by the same rule
  * cost      reads 4*n bytes
  */

@@ -20,6 +20,7 @@
 #define VB_OPS_CONV_H
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 enum { VB_CONV_MAX_TAPS = 8, VB_CONV_MAX_N = 512 };
 
@@ -48,6 +49,16 @@ static inline const float *vb__conv_row(const vb__conv_head *a, int64_t t) {
     if (t >= 0) return a->m + t * a->ms;
     if (t >= -a->replay) return a->tape_in + (a->replay + t) * a->tape_stride;
     return a->tail + (a->taps - 1 + a->replay + t) * a->tail_stride;
+}
+
+/* The copies that follow the arithmetic: tail and tape. */
+static inline void vb__conv_keep(const vb__conv_head *a) {
+    size_t bytes = (size_t)a->n * sizeof(float);
+    /* Ascending, because a row of the new tail may be a later row of the old one. */
+    for (int64_t j = 0; j < a->taps - 1 && a->certain + a->replay > 0; j++)
+        memmove(a->tail + j * a->tail_stride, vb__conv_row(a, a->certain - (a->taps - 1) + j), bytes);
+    for (int64_t t = a->certain; t < a->rows; t++)
+        memcpy(a->tape_out + (t - a->certain) * a->tape_stride, a->m + t * a->ms, bytes);
 }
 
 #endif

@@ -25,8 +25,13 @@
 #include <stdint.h>
 
 enum { VB_DELTA_COLS = 32, VB_DELTA_MAX_DK = 512, VB_DELTA_MAX_REPLAY = 16 };
-/* Floats of scratch for a kernel: the block's state, and the replayed deltas. */
-enum { VB_DELTA_SCRATCH = (VB_DELTA_MAX_DK + VB_DELTA_MAX_REPLAY) * VB_DELTA_COLS };
+/* Floats of scratch for a kernel: the block's state, and the k and deltas of replayed rows (whose stride in the
+ * tape puts them all into the same few sets of the L1 cache). */
+enum {
+    VB_DELTA_SCRATCH_K = VB_DELTA_MAX_DK * VB_DELTA_COLS,
+    VB_DELTA_SCRATCH_DELTA = VB_DELTA_SCRATCH_K + VB_DELTA_MAX_REPLAY * VB_DELTA_MAX_DK,
+    VB_DELTA_SCRATCH = VB_DELTA_SCRATCH_DELTA + VB_DELTA_MAX_REPLAY * VB_DELTA_COLS
+};
 
 typedef struct vb__delta_block {
     int32_t dk, cols, rows, certain, replay;

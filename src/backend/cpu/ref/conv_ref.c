@@ -2,7 +2,6 @@
 #include "backend/ops/conv.h"
 #include "backend/cpu/ref/sum16.h"
 #include "base/vmath.h"
-#include <string.h>
 
 void vb__conv_ref(const vb__conv_head *a) {
     int32_t n = a->n, taps = a->taps;
@@ -18,11 +17,5 @@ void vb__conv_ref(const vb__conv_head *a) {
         float r = 1.0f / __builtin_sqrtf(vb__sum_squares_ref(y, n) + 1e-6f);
         for (int32_t i = 0; i < n; i++) y[i] = (y[i] * r) * a->scale;
     }
-    /* Ascending, because a row of the new tail may be a later row of the old one. */
-    for (int64_t j = 0; j < taps - 1; j++) {
-        const float *from = vb__conv_row(a, a->certain - (taps - 1) + j);
-        memmove(a->tail + j * a->tail_stride, from, (size_t)n * sizeof(float));
-    }
-    for (int64_t t = a->certain; t < a->rows; t++)
-        memcpy(a->tape_out + (t - a->certain) * a->tape_stride, a->m + t * a->ms, (size_t)n * sizeof(float));
+    vb__conv_keep(a);
 }
