@@ -30,10 +30,29 @@ static void shared_models_open_and_are_complete(void **state) {
     }
 }
 
+static void embedded_models_open_and_are_complete(void **state) {
+    (void)state;
+    static const char *const folders[] = {"models/atto", "models/atto-dflash"};
+    static const int matrices[] = {102, 22};
+    for (int i = 0; i < 2; i++) {
+        char path[600];
+        (void)snprintf(path, sizeof path, "%s/%s", SOURCE_ROOT, folders[i]);
+        vb_error err = {0};
+        walk w = {.err = &err};
+        if (vb__checkpoint_open(path, &w.c, &err) != VB_OK) fail_msg("%s: %s", folders[i], err.text);
+        assert_null(vb__checkpoint_missing_mtp(w.c));
+        if (walk_all(&w) != VB_OK) fail_msg("%s: %s", folders[i], err.text);
+        assert_int_equal(w.matrices, matrices[i]);
+        assert_int_equal(w.affine, matrices[i]);
+        vb__checkpoint_close(w.c);
+    }
+}
+
 int main(void) {
     vb__log_set(NULL, NULL, VB_LOG_ERROR);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shared_models_open_and_are_complete),
+        cmocka_unit_test(embedded_models_open_and_are_complete),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
