@@ -26,6 +26,18 @@ void vb__kernels_init(vb__kernels *k, vb__cpu_level level) {
     k->linear_bf16 = vb__linear_bf16_ref;
     if (level < VB_CPU_AVX2) return;
     /* AVX2 */
+    k->rmsnorm = vb__rmsnorm_avx2;
+    k->rmsnorm_gated = vb__rmsnorm_gated_avx2;
+    k->rope = vb__rope_avx2;
+    k->swiglu = vb__swiglu_avx2;
+    k->unary[VB_UNARY_EXP] = vb__exp_rows_avx2;
+    k->unary[VB_UNARY_SIGMOID] = vb__sigmoid_rows_avx2;
+    k->unary[VB_UNARY_SILU] = vb__silu_rows_avx2;
+    k->unary[VB_UNARY_SOFTPLUS] = vb__softplus_rows_avx2;
+    k->argmax = vb__argmax_avx2;
+    k->conv = vb__conv_avx2;
+    k->delta = vb__delta_avx2;
+    k->delta_gates = vb__delta_gates_avx2;
     if (level < VB_CPU_AVX512) return;
     /* AVX-512 */
     k->attn_blocks = vb__attn_blocks_avx512;

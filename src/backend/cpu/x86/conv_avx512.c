@@ -57,7 +57,7 @@ static inline __attribute__((always_inline)) void rows_of(const vb__conv_head *a
         for (int32_t r = 0; r < ROWS; r++) sums[r] = _mm512_setzero_ps();
         for (int32_t i = 0; i < n; i += 16) block(a, taps, i, t, rows, buffer, n, sums);
         for (int32_t r = 0; r < rows; r++) {
-            __m512 by = _mm512_set1_ps(vb__rsqrt_x86(vb__tree16_avx512(sums[r]) + 1e-6f));
+            __m512 by = _mm512_set1_ps(vb__rsqrt_avx512(vb__tree16_avx512(sums[r]) + 1e-6f));
             float *y = a->out + (t + r) * a->outs;
             for (int32_t i = 0; i < n; i += 16) {
                 __mmask16 m = vb__mask16(n - i);

@@ -7,6 +7,7 @@
 #include "backend/cpu/x86/vmath_avx512.h"
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 enum { C = VB_DELTA_COLS };
 
@@ -106,7 +107,7 @@ void vb__delta_avx512(const vb__delta_block *args) {
         float *delta = d->scratch + VB_DELTA_SCRATCH_DELTA + t * C, *k = d->scratch + VB_DELTA_SCRATCH_K + t * d->dk;
         _mm512_store_ps(delta, v.a);
         _mm512_store_ps(delta + 16, v.b);
-        for (int32_t i = 0; i < d->dk; i++) k[i] = d->in_k[t * d->tape_stride + i];
+        memcpy(k, d->in_k + t * d->tape_stride, (size_t)d->dk * sizeof(float));
     }
     lanes u = {_mm512_setzero_ps(), _mm512_setzero_ps()};
     int32_t k = 0;

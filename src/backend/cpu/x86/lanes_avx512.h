@@ -20,7 +20,7 @@ static inline float vb__tree16_avx512(__m512 s) {
 }
 
 /* 1 / sqrt(x), both operations rounded. */
-static inline float vb__rsqrt_x86(float x) {
+static inline float vb__rsqrt_avx512(float x) {
     return _mm_cvtss_f32(_mm_div_ss(_mm_set_ss(1.0f), _mm_sqrt_ss(_mm_set_ss(x))));
 }
 

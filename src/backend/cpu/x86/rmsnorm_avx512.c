@@ -14,7 +14,7 @@ static inline float scale_of(const float *x, int32_t n, float eps) {
         __m512 v = _mm512_maskz_loadu_ps(vb__mask16(n - j), x + j);
         s = _mm512_fmadd_ps(v, v, s);
     }
-    return vb__rsqrt_x86(vb__tree16_avx512(s) / (float)n + eps);
+    return vb__rsqrt_avx512(vb__tree16_avx512(s) / (float)n + eps);
 }
 
 void vb__rmsnorm_avx512(VB_RMSNORM_ARGS) {
