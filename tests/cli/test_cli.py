@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+"""The command line over a stand-in library (fake_verbatim.c): options, sources of the prompt, JSON, exit codes.
+
+usage: test_cli.py PROGRAM"""
+import json, os, pty, re, struct, subprocess, sys, tempfile, unittest
+
+PROGRAM = None
+OVERRIDES = [v for v in os.environ if v.startswith('VERBATIM_')]
+
+
+class Cli(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.tmp = tempfile.TemporaryDirectory()
+        cls.dir = cls.tmp.name
+        for d in ('m', 'bare', 'plain', 'home/models/own/er'): os.makedirs(os.path.join(cls.dir, d))
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.tmp.cleanup()
+
+    def run_it(self, *args, input='', env=None, code=0):
+        e = {k: v for k, v in os.environ.items() if k not in OVERRIDES}
+        e.update({'VERBATIM_HOME': os.path.join(self.dir, 'home'), 'VERBATIM_MODEL': os.path.join(self.dir, 'm')})
+        e.update(env or {})
+        p = subprocess.run([PROGRAM, *args], input=input.encode(), capture_output=True, env=e, cwd=self.dir, timeout=60)
+        out, err = p.stdout.decode(), p.stderr.decode()
+        self.assertEqual(p.returncode, code, out + err)
+        if code:
+            self.assertRegex(err, r'^verbatim: error: [^\n]+\n$')
+            self.assertEqual(out, '')
+        return (out, err)
+
+    def write(self, name, text):
+        with open(os.path.join(self.dir, name), 'w') as f: f.write(text)
+
+    def error(self, *args, says='', code=2, **k):
+        self.assertIn(says, self.run_it(*args, code=code, **k)[1])
+
+    def test_help_and_manual(self):
+        top = self.run_it('--help')[0]
+        commands = re.findall(r'^  ([a-z]+) +\S', top, re.M)
+        self.assertGreaterEqual(set(commands), {'run', 'chat', 'bench', 'inspect', 'tokenize', 'template', 'quantize'})
+        man = self.run_it('help', '--man')[0]
+        self.assertTrue(man.startswith('.TH VERBATIM 1'))
+        for c in commands:
+            text = self.run_it(c, '--help')[0]
+            self.assertEqual(text, self.run_it('help', c)[0])
+            self.assertTrue(text.startswith('usage: verbatim ' + c))
+            self.assertLess(max(map(len, text.split('\n'))), 121)
+            options = re.findall(r'^  (?:-\w, |    )--([a-z0-9-]+)', text, re.M)
+            self.assertGreater(len(options), 0)
+            for o in options:
+                if o != 'help': self.assertIn('\\-\\-' + o.replace('-', '\\-'), man)
+        self.assertRegex(self.run_it('--version')[0], r'^verbatim \d+\.\d+\.\d+ \(contract 1\)\n$')
+
+    def test_usage_errors(self):
+        p = subprocess.run([PROGRAM], capture_output=True)
+        self.assertEqual((p.returncode, p.stdout), (2, b''))
+        self.error('fly', says='fly: unknown command')
+        self.error('help', 'fly', says='fly: unknown command')
+        self.error('run', '--fly', 'x', says='--fly: unknown option')
+        self.error('run', '-Z', 'x', says='-Z: unknown option')
+        self.error('run', '-n', says='-n: has no value')
+        self.error('run', '-n', '1.5', 'x', says='-n: is "1.5"')
+        self.error('run', '-n', ' 5', 'x', says='expected a whole number')
+        self.error('run', '-n', '-1', 'x', says='-n: is -1, expected 0 to')
+        self.error('run', '--temp=hot', 'x', says='--temp: is "hot"')
+        self.error('run', '--temp', 'nan', 'x', says='--temp')
+        self.error('run', '--temp', '-1', 'x', says='--temp: is -1, expected 0 to 100')
+        self.error('run', '--raw=1', 'x', says='--raw: has a value')
+        self.error('run', '--activations', '12', 'x', says='expected 8|16')
+        self.error('run', '--activations', '', 'x', says='expected 8|16')
+        self.error('run', 'x', 'y', says='y: unexpected argument')
+        self.error('run', 'x', '-p', 'y', says='given 2 times')
+        self.error('run', '--all-logits', 'x', says='--all-logits')
+        self.error('run', '--stop', '', 'x', says='--stop')
+        self.error('run', *['--stop', 'x'] * 17, 'x', says='--stop: given too often')
+        self.error('run', '--ids', '1,x', says='--ids')
+        self.error('run', '--ids', '', says='--ids')
+        self.error('run', '--ids', '99999999', says='--ids')
+        self.error('run', '--ids', '@nowhere', says='nowhere', code=3)
+        self.error('run', '--draft-width', '17', 'x', says='1 to 16')
+        self.error('run', 'x', env={'VERBATIM_THREADS': 'many'}, says='VERBATIM_THREADS')
+        self.error('run', 'x', env={'VERBATIM_NO_HEAD_CHUNK': 'yes'}, says='VERBATIM_NO_HEAD_CHUNK')
+        self.error('template', says='--stdin-jsonl')
+        self.error('quantize', '-m', 'm', says='-o DIR')
+        self.error('quantize', '-m', 'm', '-o', 'x', '--bits', '7', says='2|3|4|5|6|8')
+        self.error('quantize', '-m', 'm', '-o', 'x', says='4 bits, groups of 64', code=3)
+        self.error('bench', '--geometry', 'huge', says='qwen3.5-0.8b|')
+
+    def test_prompt_sources(self):
+        self.write('p.txt', 'from file')
+        self.assertEqual(self.run_it('run', 'hi')[0], '<USER>HI\n')
+        self.assertEqual(self.run_it('run', '-p', 'hi')[0], '<USER>HI\n')
+        self.assertEqual(self.run_it('run', '-phi')[0], '<USER>HI\n')
+        self.assertEqual(self.run_it('run', '--prompt=hi')[0], '<USER>HI\n')
+        self.assertEqual(self.run_it('run', '--', '-hi')[0], '<USER>-HI\n')
+        self.assertEqual(self.run_it('run', input='hi\n')[0], '<USER>HI\n')
+        self.assertEqual(self.run_it('run', '--prompt-file', 'p.txt')[0], '<USER>FROM FILE\n')
+        self.assertEqual(self.run_it('run', '--raw', 'hi')[0], 'HI\n')
+        self.assertEqual(self.run_it('run', '--system', 'be', 'hi')[0], '<SYSTEM>BE<USER>HI\n')
+        self.assertEqual(self.run_it('run', '--ids', '97,98')[0], 'AB\n')
+        self.write('ids', '97 98\n99')
+        self.assertEqual(self.run_it('run', '--ids', '@ids')[0], 'ABC\n')
+        self.assertEqual(self.run_it('run', '-n', '2', '--raw', 'hello')[0], 'HE\n')
+        self.error('run', '-m', 'plain', 'hi', says='chat_template')
+        self.assertEqual(self.run_it('run', '-m', 'plain', '--raw', 'hi')[0], 'HI\n')
+        self.error('run', '-m', 'bare', 'hi', says='tokenizer.json', code=3)
+        self.assertEqual(self.run_it('run', '-m', 'bare', '--ids', '97')[0], 'A\n')
+        self.error('run', '-m', 'missing', 'hi', says='missing', code=3)
+        self.error('run', '-m', 'no/such', 'hi', says='model store', code=3)
+        self.assertEqual(self.run_it('run', '-m', 'own/er', '--raw', 'hi')[0], 'HI\n')
+        self.error('run', 'x' * 200, says='expected at most 100', code=4)
+
+    def test_run_json(self):
+        out, err = self.run_it('run', '--json', '--raw', 'hello', '-n', '3', '--threads', '5', '--temp', '0.5')
+        o = json.loads(out)
+        self.assertEqual(err, '')
+        self.assertEqual(out.count('\n'), 1)
+        self.assertEqual((o['text'], o['token_ids'], o['prompt_token_ids']), ('HEL', [72, 69, 76], list(b'hello')))
+        self.assertEqual((o['finish_reason'], o['seed'], o['logits_sha256']), ('length', 77, 'a' * 64))
+        self.assertEqual(set(o['timings']), {'load_s', 'prefill_s', 'decode_s', 'prefill_tokens_per_s', 'decode_tokens_per_s'})
+        self.assertEqual(o['numerics'], {'class': 'cpu', 'contract': 1, 'activations': 8, 'level': 'c', 'threads': 5})
+        d = o['draft']
+        self.assertGreaterEqual(set(d), {'kind', 'width', 'rounds', 'proposed', 'accepted', 'mean_accepted', 'accepted_by_position', 'declined', 'seconds'})
+        self.assertEqual(set(d['seconds']), {'draft', 'verify', 'commit'})
+        self.assertEqual(json.loads(self.run_it('run', '--json', 'x', '--seed', '9007199254740993')[0])['seed'], 9007199254740993)
+        self.assertIn('seed 77', self.run_it('run', '--temp', '1', 'x')[1])
+        self.assertEqual(self.run_it('run', '--temp', '1', '--seed', '5', 'x')[1], '')
+        self.assertEqual(json.loads(self.run_it('run', '--json', 'x', env={'VERBATIM_THREADS': '3'})[0])['numerics']['threads'], 3)
+        self.assertEqual(json.loads(self.run_it('run', '--json', 'x', '-t', '2', env={'VERBATIM_THREADS': '3'})[0])['numerics']['threads'], 2)
+        self.assertEqual(json.loads(self.run_it('run', '--json', 'x', '--neighbours', '7')[0])['text'], '<USER>X')
+
+    def rows(self, name):
+        with open(os.path.join(self.dir, name), 'rb') as f: b = f.read()
+        n = struct.unpack('<Q', b[:8])[0]
+        t = json.loads(b[8:8 + n])['logits']
+        self.assertEqual(t['dtype'], 'F32')
+        self.assertEqual(t['data_offsets'], [0, len(b) - 8 - n])
+        self.assertEqual(t['shape'][1], 256)
+        self.assertEqual(t['shape'][0] * 1024, len(b) - 8 - n)
+        return [struct.unpack_from('<f', b, 8 + n + 1024 * i)[0] for i in range(t['shape'][0])]
+
+    def test_logits_out(self):
+        self.run_it('run', '--raw', 'hello', '-n', '3', '--logits-out', 'l')
+        self.assertEqual(self.rows('l'), [4, 5, 6])
+        self.run_it('run', '--raw', 'hello', '-n', '3', '--logits-out', 'l', '--all-logits')
+        self.assertEqual(self.rows('l'), [0, 1, 2, 3, 4, 5, 6])
+        self.run_it('run', '--raw', 'hello', '-n', '0', '--logits-out', 'l', '--all-logits')
+        self.assertEqual(self.rows('l'), [0, 1, 2, 3, 4])
+        self.error('run', 'x', '--logits-out', 'no/where', says='no/where', code=3)
+        self.assertNotIn('l.part', os.listdir(self.dir))
+
+    def test_full_disk(self):
+        with open('/dev/full', 'w') as full:
+            p = subprocess.run([PROGRAM, 'run', '-m', os.path.join(self.dir, 'm'), '--json', 'x'], stdout=full, stderr=subprocess.PIPE)
+        self.assertEqual(p.returncode, 3)
+        self.assertIn(b'standard output', p.stderr)
+
+    def test_chat_lines(self):
+        out = self.run_it('chat', input='hi\n\na\\\nb\n/reset\nc\n/exit\nnever\n')[0]
+        self.assertEqual(out, '<USER>HI\n\n<USER>HI<ASSISTANT><USER>HI<USER>A\nB\n\n<USER>C\n\n')
+
+    def test_chat_terminal(self):
+        pid, fd = pty.fork()
+        if pid == 0:
+            os.environ['TERM'] = 'dumb'
+            os.execv(PROGRAM, [PROGRAM, 'chat', '-m', os.path.join(self.dir, 'm')])
+        os.write(fd, b'hello\n/exit\n')
+        out = b''
+        while True:
+            try: b = os.read(fd, 4096)
+            except OSError: break
+            if not b: break
+            out += b
+        self.assertEqual(os.waitpid(pid, 0)[1], 0)
+        self.assertIn(b'<USER>HELLO', out)
+
+    def test_tokenize(self):
+        self.assertEqual(self.run_it('tokenize', 'ab')[0], '97 98\n')
+        self.assertEqual(json.loads(self.run_it('tokenize', '--json', 'ab')[0]), {'ids': [97, 98]})
+        self.assertEqual(self.run_it('tokenize', '--decode', '97,98')[0], 'ab\n')
+        self.assertEqual(self.run_it('tokenize', '--decode', '--json', '97 98')[0], '{"text":"ab"}\n')
+        self.assertEqual(self.run_it('tokenize', input='ab')[0], '97 98\n')
+        lines = self.run_it('tokenize', '--stdin-jsonl', input='{"text":"a"}\nbad\n\n{"text":"b"}')[0].split('\n')
+        self.assertEqual([list(json.loads(l)) for l in lines[:-1]], [['ids'], ['error'], ['error'], ['ids']])
+        self.assertEqual(self.run_it('tokenize', '--decode', '--stdin-jsonl', '--json', input='{"ids":[99]}\r\n')[0], '{"text":"c"}\n')
+
+    def test_template(self):
+        self.assertEqual(self.run_it('template', '--stdin-jsonl', '--json', input='{"template": ""}\n')[0], '{"text":"x"}\n')
+        self.write('msgs', '[1]')
+        self.assertEqual(self.run_it('template', '--messages', 'msgs')[0], '[1]')
+        self.assertEqual(self.run_it('template', '--messages', 'msgs', '--json')[0], '{"text": "[1]"}\n'.replace(': ', ':'))
+
+    def test_inspect_and_bench(self):
+        self.assertEqual(json.loads(self.run_it('inspect', '--json', 'm')[0])['architecture'], 'fake')
+        text = self.run_it('inspect')[0]
+        self.assertIn('weight_bytes: 5242880 (5.0 MiB)', text)
+        self.assertNotIn('tensors', text)
+        self.assertIn('bb    3\n', self.run_it('inspect', '--tensors')[0])
+        self.assertEqual(json.loads(self.run_it('bench', '--json', '--geometry', 'qwen3.5-0.8b')[0])['geometry'], 'qwen3.5-0.8b')
+        self.assertIn('  rows  seconds\n  1     0.5\n', self.run_it('bench')[0])
+
+
+if __name__ == '__main__':
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    unittest.main(verbosity=1)
