@@ -1,6 +1,6 @@
-/* Philox4x32-10: a counter-based random number generator (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as
- * easy as 1, 2, 3", 2011). A pure function of key and counter, so that noise can be had for any token of any
- * position without a sequence. */
+/* Philox4x32-10: a counter-based random number generator (Salmon, Moraes, Dror, Shaw: "Parallel random
+ * numbers: as easy as 1, 2, 3", 2011). A pure function of key and counter, so that noise can be had for any
+ * token of any position without a sequence. */
 #ifndef VB_BASE_PHILOX_H
 #define VB_BASE_PHILOX_H
 #include <stdint.h>

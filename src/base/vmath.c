@@ -2,11 +2,17 @@
 #include "base/vmath.h"
 
 static uint64_t bits64(double x) {
-    union { double f; uint64_t u; } v = {.f = x};
+    union {
+        double f;
+        uint64_t u;
+    } v = {.f = x};
     return v.u;
 }
 static double float64(uint64_t u) {
-    union { uint64_t u; double f; } v = {.u = u};
+    union {
+        uint64_t u;
+        double f;
+    } v = {.u = u};
     return v.f;
 }
 
@@ -55,10 +61,10 @@ void vb__sincosf(float x, float *sine, float *cosine) {
     static const double cs[] = {/* (-1)^k / (2k+1)!, k = 7 .. 1 */
                                 -1.0 / 1307674368000.0, 1.0 / 6227020800.0, -1.0 / 39916800.0, 1.0 / 362880.0,
                                 -1.0 / 5040.0,          1.0 / 120.0,        -1.0 / 6.0};
-    static const double cc[] = {/* (-1)^k / (2k)!, k = 8 .. 1 */
-                                1.0 / 20922789888000.0, -1.0 / 87178291200.0, 1.0 / 479001600.0,
-                                -1.0 / 3628800.0,       1.0 / 40320.0,        -1.0 / 720.0,
-                                1.0 / 24.0,             -0.5};
+    static const double cc[] = {
+        /* (-1)^k / (2k)!, k = 8 .. 1 */
+        1.0 / 20922789888000.0, -1.0 / 87178291200.0, 1.0 / 479001600.0, -1.0 / 3628800.0,
+        1.0 / 40320.0,          -1.0 / 720.0,         1.0 / 24.0,        -0.5};
     if (!(__builtin_fabsf(x) <= 0x1p+30f)) {
         *sine = *cosine = __builtin_nanf("");
         return;
@@ -75,10 +81,22 @@ void vb__sincosf(float x, float *sine, float *cosine) {
     float sf = (float)__builtin_fma(s * w, r, r);
     float cf = (float)__builtin_fma(c, w, 1.0);
     switch (bits64(t) & 3) {
-    case 0: *sine = sf; *cosine = cf; break;
-    case 1: *sine = cf; *cosine = -sf; break;
-    case 2: *sine = -sf; *cosine = -cf; break;
-    default: *sine = -cf; *cosine = sf; break;
+    case 0:
+        *sine = sf;
+        *cosine = cf;
+        break;
+    case 1:
+        *sine = cf;
+        *cosine = -sf;
+        break;
+    case 2:
+        *sine = -sf;
+        *cosine = -cf;
+        break;
+    default:
+        *sine = -cf;
+        *cosine = sf;
+        break;
     }
 }
 

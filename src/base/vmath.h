@@ -2,20 +2,19 @@
  * scalar forms here are the definition; backend/cpu/x86/vmath_avx2.h and vmath_avx512.h repeat them operation
  * by operation and return the same bits (a NaN is compared as a NaN, its payload is unspecified).
  *
- * environment  FTZ, DAZ, round to nearest even (base/fp_env.h). Files that use the inline functions are compiled
- *              with -mfma; without it fmaf is a library call with the same, correctly rounded result.
- * errors       largest distance from the true value in units of the last place, measured by
- *              tests/kernels/test_vmath.c against long double libm (it fails above the bound given here):
- *                  expf 1.05   logf 0.90   log1pf 1.45   sincosf 0.51 (|x| <= 2^24)   exp64 1.05   log64 1.05
- *                  sigmoidf 2.50   siluf 2.50   softplusf 1.80 (x > -87)
- * special      exp(+-0) = 1, exp(-inf) = 0, exp(inf) = inf; results below 2^-126 (2^-1022) are +0.
- *              log(+-0) = -inf, log(negative) = NaN, log(inf) = inf; a denormal counts as 0.
- *              log1p(-1) = -inf, below -1 NaN, log1p(+-0) = +0. NaN gives NaN everywhere.
- *              silu(-inf) = NaN, as its definition -inf / inf says.
+ * environment  FTZ, DAZ, round to nearest even (base/fp_env.h). Files that use the inline functions are
+ * compiled with -mfma; without it fmaf is a library call with the same, correctly rounded result. errors
+ * largest distance from the true value in units of the last place, measured by tests/kernels/test_vmath.c
+ * against long double libm (it fails above the bound given here): expf 1.05   logf 0.90   log1pf 1.45 sincosf
+ * 0.51 (|x| <= 2^24)   exp64 1.05   log64 1.05 sigmoidf 2.50   siluf 2.50   softplusf 1.80 (x > -87) special
+ * exp(+-0) = 1, exp(-inf) = 0, exp(inf) = inf; results below 2^-126 (2^-1022) are +0. log(+-0) = -inf,
+ * log(negative) = NaN, log(inf) = inf; a denormal counts as 0. log1p(-1) = -inf, below -1 NaN, log1p(+-0) =
+ * +0. NaN gives NaN everywhere. silu(-inf) = NaN, as its definition -inf / inf says.
  *
- * Method: exp by r = x - n ln 2 and a minimax polynomial of degree 6 on |r| <= ln(2)/2 (f64: Taylor, degree 13);
- * log by x = 2^e m, m in [sqrt(1/2), sqrt(2)), f = m - 1, f - f^2/2 + f^3 P(f) with a minimax P of degree 7
- * (f64: the series of 2 atanh(f / (2 + f))). The coefficients are from a Remez exchange of our own. */
+ * Method: exp by r = x - n ln 2 and a minimax polynomial of degree 6 on |r| <= ln(2)/2 (f64: Taylor, degree
+ * 13); log by x = 2^e m, m in [sqrt(1/2), sqrt(2)), f = m - 1, f - f^2/2 + f^3 P(f) with a minimax P of
+ * degree 7 (f64: the series of 2 atanh(f / (2 + f))). The coefficients are from a Remez exchange of our own.
+ */
 #ifndef VB_BASE_VMATH_H
 #define VB_BASE_VMATH_H
 #include <stdint.h>
@@ -45,11 +44,17 @@
 #define VB_F32_MIN (0x1p-126f)
 
 static inline uint32_t vb__bits32(float x) {
-    union { float f; uint32_t u; } v = {.f = x};
+    union {
+        float f;
+        uint32_t u;
+    } v = {.f = x};
     return v.u;
 }
 static inline float vb__float32(uint32_t u) {
-    union { uint32_t u; float f; } v = {.u = u};
+    union {
+        uint32_t u;
+        float f;
+    } v = {.u = u};
     return v.f;
 }
 
@@ -115,12 +120,18 @@ static inline float vb__log1pf(float x) {
     return vb__log_core(f, (float)e);
 }
 
-static inline float vb__sigmoidf(float x) { return 1.0f / (1.0f + vb__expf(-x)); }
-static inline float vb__siluf(float x) { return x / (1.0f + vb__expf(-x)); }
-static inline float vb__softplusf(float x) { return x > 20.0f ? x : vb__log1pf(vb__expf(x)); }
+static inline float vb__sigmoidf(float x) {
+    return 1.0f / (1.0f + vb__expf(-x));
+}
+static inline float vb__siluf(float x) {
+    return x / (1.0f + vb__expf(-x));
+}
+static inline float vb__softplusf(float x) {
+    return x > 20.0f ? x : vb__log1pf(vb__expf(x));
+}
 
-/* Sine and cosine of the f32 angle x in radians, reduced and evaluated in f64 and rounded once. Accurate up to
- * 2^24; above 2^30 the range reduction loses meaning and both results are NaN, as for inf and NaN. */
+/* Sine and cosine of the f32 angle x in radians, reduced and evaluated in f64 and rounded once. Accurate up
+ * to 2^24; above 2^30 the range reduction loses meaning and both results are NaN, as for inf and NaN. */
 void vb__sincosf(float x, float *sine, float *cosine);
 float vb__sinf(float x);
 float vb__cosf(float x);

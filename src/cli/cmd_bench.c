@@ -15,15 +15,24 @@ typedef struct values {
 
 #define AT(f) offsetof(values, f)
 static const vb__opt g_opts[] = {
-    {"model", 'm', VB_OPT_STRING, "MODEL", AT(model), 0, 0, NULL, "The model to measure; without it and --geometry, the embedded model"},
-    {"geometry", 0, VB_OPT_CHOICE, "qwen3.5-0.8b|qwen3.5-2b|qwen3.5-4b", AT(geometry), 0, 0, NULL, "Random weights of a named geometry instead of a model"},
-    {"weights", 0, VB_OPT_CHOICE, "q4|q8|bf16", AT(weights), 0, 0, NULL, "With --geometry: the kind of weights; default q4"},
-    {"threads", 't', VB_OPT_INT, "N", AT(threads), 1, 1024, "VERBATIM_THREADS", "Exactly N threads; by default one per CPU allowed"},
-    {"ctx", 'c', VB_OPT_INT, "N", AT(ctx), 1, VB_LIMIT_CONTEXT, NULL, "Context depth at which decode and widths are measured; default 1024"},
-    {"prefill", 0, VB_OPT_INT, "N", AT(prefill), 1, 1 << 20, NULL, "Tokens of the prefill measurement; default 512"},
-    {"repeats", 0, VB_OPT_INT, "N", AT(repeats), 1, 1000, NULL, "Repetitions of each measurement; the median counts"},
-    {"activations", 0, VB_OPT_CHOICE, "8|16", AT(activations), 0, 0, "VERBATIM_ACTIVATIONS", "Bits of the activations in quantised layers; default 8"},
-    {"no-head-chunk", 0, VB_OPT_FLAG, NULL, AT(no_head_chunk), 0, 0, "VERBATIM_NO_HEAD_CHUNK", "Turn the head-chunk plan of attention off"},
+    {"model", 'm', VB_OPT_STRING, "MODEL", AT(model), 0, 0, NULL,
+     "The model to measure; without it and --geometry, the embedded model"},
+    {"geometry", 0, VB_OPT_CHOICE, "qwen3.5-0.8b|qwen3.5-2b|qwen3.5-4b", AT(geometry), 0, 0, NULL,
+     "Random weights of a named geometry instead of a model"},
+    {"weights", 0, VB_OPT_CHOICE, "q4|q8|bf16", AT(weights), 0, 0, NULL,
+     "With --geometry: the kind of weights; default q4"},
+    {"threads", 't', VB_OPT_INT, "N", AT(threads), 1, 1024, "VERBATIM_THREADS",
+     "Exactly N threads; by default one per CPU allowed"},
+    {"ctx", 'c', VB_OPT_INT, "N", AT(ctx), 1, VB_LIMIT_CONTEXT, NULL,
+     "Context depth at which decode and widths are measured; default 1024"},
+    {"prefill", 0, VB_OPT_INT, "N", AT(prefill), 1, 1 << 20, NULL,
+     "Tokens of the prefill measurement; default 512"},
+    {"repeats", 0, VB_OPT_INT, "N", AT(repeats), 1, 1000, NULL,
+     "Repetitions of each measurement; the median counts"},
+    {"activations", 0, VB_OPT_CHOICE, "8|16", AT(activations), 0, 0, "VERBATIM_ACTIVATIONS",
+     "Bits of the activations in quantised layers; default 8"},
+    {"no-head-chunk", 0, VB_OPT_FLAG, NULL, AT(no_head_chunk), 0, 0, "VERBATIM_NO_HEAD_CHUNK",
+     "Turn the head-chunk plan of attention off"},
     {"json", 0, VB_OPT_FLAG, NULL, AT(json), 0, 0, NULL, "Print one JSON object"},
     {0}};
 #undef AT
@@ -36,8 +45,10 @@ static int run(void *values_, const char *const *positional, int n) {
     char *path = NULL, *text = NULL;
     vb_err e = VB_OK;
     vb_bench_options_init(&o);
-    if (v->geometry && v->model) e = vb__fail(&err, VB_E_ARGUMENT, "bench: both --model and --geometry given, expected one");
-    else if (v->weights && !v->geometry) e = vb__fail(&err, VB_E_ARGUMENT, "--weights: needs --geometry, a model has its own");
+    if (v->geometry && v->model)
+        e = vb__fail(&err, VB_E_ARGUMENT, "bench: both --model and --geometry given, expected one");
+    else if (v->weights && !v->geometry)
+        e = vb__fail(&err, VB_E_ARGUMENT, "--weights: needs --geometry, a model has its own");
     if (e == VB_OK && !v->geometry) e = vb__model_path(v->model, &path, &err);
     if (e == VB_OK) {
         o.path = path;
@@ -69,9 +80,11 @@ const vb__command vb__cmd_bench = {
     .name = "bench",
     .synopsis = "[options]",
     .summary = "Measure speed against the machine's limits",
-    .text = "Measures the machine's read bandwidth and integer rate, then decode, forward steps of 1 to 16 rows and prefill, each as a share of these "
+    .text = "Measures the machine's read bandwidth and integer rate, then decode, forward steps of 1 to 16 "
+            "rows and prefill, each as a share of these "
             "limits, and the time by class of operation.",
-    .examples = "  verbatim bench --geometry qwen3.5-0.8b --threads 2\n  verbatim bench -m ./my-model --json\n",
+    .examples =
+        "  verbatim bench --geometry qwen3.5-0.8b --threads 2\n  verbatim bench -m ./my-model --json\n",
     .groups = {{"Options", g_opts, 0}},
     .values_size = sizeof(values),
     .run = run,

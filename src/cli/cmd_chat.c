@@ -23,11 +23,13 @@ typedef struct values {
 #define AT(f) offsetof(values, f)
 static const vb__opt g_chat_opts[] = {
     {"system", 0, VB_OPT_STRING, "TEXT", AT(system), 0, 0, NULL, "The system message"},
-    {"max-tokens", 'n', VB_OPT_INT, "N", AT(max_tokens), 1, 1 << 24, NULL, "At most N tokens an answer. Default: up to the context's end"},
+    {"max-tokens", 'n', VB_OPT_INT, "N", AT(max_tokens), 1, 1 << 24, NULL,
+     "At most N tokens an answer. Default: up to the context's end"},
     {"stop", 0, VB_OPT_LIST, "TEXT", AT(stops), 0, VB_MAX_STOPS, NULL, "End the answer before TEXT"},
     {0}};
-static const vb__opt g_verbose_opts[] = {
-    {"verbose", 'v', VB_OPT_FLAG, NULL, AT(output.verbose), 0, 0, "VERBATIM_VERBOSE", "More log lines on standard error"}, {0}};
+static const vb__opt g_verbose_opts[] = {{"verbose", 'v', VB_OPT_FLAG, NULL, AT(output.verbose), 0, 0,
+                                          "VERBATIM_VERBOSE", "More log lines on standard error"},
+                                         {0}};
 #undef AT
 
 static volatile sig_atomic_t g_interrupted;
@@ -65,7 +67,8 @@ static char *read_line(bool terminal, const char *mark) {
     return line;
 }
 
-/* What the user says: a line, continued on the next where it ends with a backslash. False at the end of input. */
+/* What the user says: a line, continued on the next where it ends with a backslash. False at the end of
+ * input. */
 static bool read_message(bool terminal, vb__buffer *out) {
     vb__buffer_clear(out);
     for (const char *mark = "> ";; mark = ". ") {
@@ -112,8 +115,10 @@ static vb_err answer(vb_model *m, const values *v, json_t *messages, vb_error *e
         fputs(r.finish == VB_FINISH_CANCELLED ? " [stopped]\n\n" : "\n\n", stdout);
         fflush(stdout);
         if (v->output.verbose)
-            vb__cli_note("%d prompt tokens (%d kept), answer %d tokens, %.1f/s, seed %llu", n, r.cached_tokens, r.count,
-                         r.decode_s > 0 && r.count > 1 ? (r.count - 1) / r.decode_s : 0, (unsigned long long)r.sampling.seed);
+            vb__cli_note("%d prompt tokens (%d kept), answer %d tokens, %.1f/s, seed %llu", n,
+                         r.cached_tokens, r.count,
+                         r.decode_s > 0 && r.count > 1 ? (r.count - 1) / r.decode_s : 0,
+                         (unsigned long long)r.sampling.seed);
         e = vb__messages_add(messages, "assistant", r.text ? r.text : "", r.text_len, err);
         vb_result_fini(&r);
     } else if (e == VB_E_CANCELLED) {
@@ -132,12 +137,14 @@ static vb_err converse(vb_model *m, const values *v, vb_error *err) {
     vb_err e = start(v, &messages, err);
     if (terminal) {
         using_history();
-        printf("Ctrl-C stops an answer, Ctrl-D ends; /reset begins anew; a line that ends with \\ goes on.\n\n");
+        printf(
+            "Ctrl-C stops an answer, Ctrl-D ends; /reset begins anew; a line that ends with \\ goes on.\n\n");
     }
     while (e == VB_OK) {
         if (!read_message(terminal, &text)) break;
         if (text.error != VB_OK) {
-            e = vb__fail(err, text.error, "message: longer than %d bytes, expected less", (int)VB_LIMIT_PROMPT_BYTES);
+            e = vb__fail(err, text.error, "message: longer than %d bytes, expected less",
+                         (int)VB_LIMIT_PROMPT_BYTES);
             break;
         }
         const char *s = vb__buffer_str(&text);
@@ -175,7 +182,8 @@ static int run(void *values_, const char *const *positional, int n_positional) {
         vb_model_info info;
         vb_model_get_info(m, &info);
         if (info.has_tokenizer && !info.has_chat_template)
-            e = vb__fail(&err, VB_E_NOT_FOUND, "chat_template: the model has none, expected --chat-template FILE");
+            e = vb__fail(&err, VB_E_NOT_FOUND,
+                         "chat_template: the model has none, expected --chat-template FILE");
     }
     if (e == VB_OK) {
         struct sigaction sa = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
@@ -191,8 +199,10 @@ const vb__command vb__cmd_chat = {
     .name = "chat",
     .synopsis = "[options]",
     .summary = "Talk with the model in the terminal",
-    .text = "A conversation: what you type is a user message, and what came before stays in the context. Ctrl-C stops an answer, Ctrl-D or "
-            "/exit ends, /reset begins anew, and a line that ends with a backslash goes on in the next. Without a terminal, each line of "
+    .text = "A conversation: what you type is a user message, and what came before stays in the context. "
+            "Ctrl-C stops an answer, Ctrl-D or "
+            "/exit ends, /reset begins anew, and a line that ends with a backslash goes on in the next. "
+            "Without a terminal, each line of "
             "standard input is a message.",
     .examples = "  verbatim chat\n  verbatim chat -m owner/name --system \"Answer briefly.\" --temp 0.7\n",
     .groups = {{"Conversation", g_chat_opts, 0},

@@ -16,8 +16,10 @@ typedef struct values {
 static const vb__opt g_opts[] = {
     {"model", 'm', VB_OPT_STRING, "MODEL", AT(model), 0, 0, "VERBATIM_MODEL",
      "A model folder, a GGUF file, or owner/name in the model store; without it, the embedded model"},
-    {"ctx", 'c', VB_OPT_INT, "N", AT(ctx), 1, VB_LIMIT_CONTEXT, "VERBATIM_CTX", "The context length to compute the memory for; default: the trained length"},
-    {"tensors", 0, VB_OPT_FLAG, NULL, AT(tensors), 0, 0, NULL, "List the tensors too (always so with --json)"},
+    {"ctx", 'c', VB_OPT_INT, "N", AT(ctx), 1, VB_LIMIT_CONTEXT, "VERBATIM_CTX",
+     "The context length to compute the memory for; default: the trained length"},
+    {"tensors", 0, VB_OPT_FLAG, NULL, AT(tensors), 0, 0, NULL,
+     "List the tensors too (always so with --json)"},
     {"json", 0, VB_OPT_FLAG, NULL, AT(json), 0, 0, NULL, "Print one JSON object"},
     {0}};
 #undef AT
@@ -45,7 +47,8 @@ const vb__command vb__cmd_inspect = {
     .name = "inspect",
     .synopsis = "[options] [MODEL]",
     .summary = "Show a model's configuration, tensors and memory",
-    .text = "Reads a model's files without running it: configuration, tensors, the memory that a context needs, and the largest context that "
+    .text = "Reads a model's files without running it: configuration, tensors, the memory that a context "
+            "needs, and the largest context that "
             "fits into the memory that is free now.",
     .examples = "  verbatim inspect ./my-model --ctx 32768\n  verbatim inspect --json\n",
     .groups = {{"Options", g_opts, 0}},

@@ -15,7 +15,8 @@ static const vb__opt g_opts[] = {
     {"model", 'm', VB_OPT_STRING, "SRC", AT(model), 0, 0, NULL, "The folder to read: bf16, f16 or f32"},
     {"output", 'o', VB_OPT_STRING, "DIR", AT(output), 0, 0, NULL, "The folder to write"},
     {"bits", 'b', VB_OPT_CHOICE, "2|3|4|5|6|8", AT(bits), 0, 0, NULL, "Bits of a weight; default 4"},
-    {"group-size", 'g', VB_OPT_CHOICE, "32|64|128", AT(group_size), 0, 0, NULL, "Weights that share a scale and a bias; default 64"},
+    {"group-size", 'g', VB_OPT_CHOICE, "32|64|128", AT(group_size), 0, 0, NULL,
+     "Weights that share a scale and a bias; default 64"},
     {0}};
 #undef AT
 
@@ -28,7 +29,8 @@ static int run(void *values_, const char *const *positional, int n) {
     if (!v->model || !v->output) e = vb__fail(&err, VB_E_ARGUMENT, "quantize: expected -m SRC and -o DIR");
     if (e == VB_OK) e = vb__model_path(v->model, &path, &err);
     if (e == VB_OK)
-        e = vb_quantize(path, v->output, v->bits ? atoi(v->bits) : 4, v->group_size ? atoi(v->group_size) : 64, vb__cli_progress, NULL, &err);
+        e = vb_quantize(path, v->output, v->bits ? atoi(v->bits) : 4,
+                        v->group_size ? atoi(v->group_size) : 64, vb__cli_progress, NULL, &err);
     vb__cli_progress_clear();
     vb__free(path);
     return e == VB_OK ? 0 : vb__cli_fail(&err);
@@ -38,7 +40,8 @@ const vb__command vb__cmd_quantize = {
     .name = "quantize",
     .synopsis = "-m SRC -o DIR [options]",
     .summary = "Make a smaller copy of a model",
-    .text = "Writes a copy of the model folder SRC whose matrices have 2 to 8 bits a weight, as affine groups in MLX layout.",
+    .text = "Writes a copy of the model folder SRC whose matrices have 2 to 8 bits a weight, as affine "
+            "groups in MLX layout.",
     .examples = "  verbatim quantize -m ./my-model -o ./my-model-4bit --bits 4 --group-size 64\n",
     .groups = {{"Options", g_opts, 0}},
     .values_size = sizeof(values),

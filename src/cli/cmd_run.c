@@ -25,10 +25,12 @@ typedef struct values {
 #define AT(f) offsetof(values, f)
 static const vb__opt g_prompt_opts[] = {
     {"prompt", 'p', VB_OPT_STRING, "TEXT", AT(prompt.prompt), 0, 0, NULL, "The prompt"},
-    {"prompt-file", 0, VB_OPT_STRING, "FILE", AT(prompt.prompt_file), 0, 0, NULL, "The prompt is the content of FILE"},
+    {"prompt-file", 0, VB_OPT_STRING, "FILE", AT(prompt.prompt_file), 0, 0, NULL,
+     "The prompt is the content of FILE"},
     {"ids", 0, VB_OPT_STRING, "IDS", AT(prompt.ids), 0, 0, NULL, "The prompt as token ids, 1,2,3 or @FILE"},
     {"raw", 0, VB_OPT_FLAG, NULL, AT(prompt.raw), 0, 0, NULL,
-     "No chat template; special tokens written in the text are parsed as such. Without it the text is a user message, in which "
+     "No chat template; special tokens written in the text are parsed as such. Without it the text is a user "
+     "message, in which "
      "nothing can become a control token"},
     {"system", 0, VB_OPT_STRING, "TEXT", AT(prompt.system), 0, 0, NULL, "A system message before the prompt"},
     {"max-tokens", 'n', VB_OPT_INT, "N", AT(max_tokens), 0, 1 << 24, NULL,
@@ -41,11 +43,14 @@ static const vb__opt g_check_opts[] = {
      "With --json: the log-probability of each token and of the N most likely ones"},
     {"logits-out", 0, VB_OPT_STRING, "FILE", AT(logits_out), 0, 0, NULL,
      "Write the logits sampled from to a safetensors file, one tensor logits [rows, vocabulary]"},
-    {"all-logits", 0, VB_OPT_FLAG, NULL, AT(all_logits), 0, 0, NULL, "With --logits-out: those of all prompt positions too"},
+    {"all-logits", 0, VB_OPT_FLAG, NULL, AT(all_logits), 0, 0, NULL,
+     "With --logits-out: those of all prompt positions too"},
     {"neighbours", 0, VB_OPT_INT, "N", AT(neighbours), 0, 255, NULL,
      "N other sequences of seeded random ids take rows in the same steps. Never changes the result"},
-    {"accepts", 0, VB_OPT_STRING, "LIST", AT(accepts), 0, 0, NULL, "Force the accept length of each round, 3,1,4"},
-    {"trace", 0, VB_OPT_STRING, "FILE", AT(trace), 0, 0, NULL, "Record the request and its rounds, for verbatim replay"},
+    {"accepts", 0, VB_OPT_STRING, "LIST", AT(accepts), 0, 0, NULL,
+     "Force the accept length of each round, 3,1,4"},
+    {"trace", 0, VB_OPT_STRING, "FILE", AT(trace), 0, 0, NULL,
+     "Record the request and its rounds, for verbatim replay"},
     {0}};
 #undef AT
 
@@ -82,7 +87,8 @@ static vb_err fill_request(const values *v, vb_request *q, run_state *s, int32_t
     if (v->neighbours.set) q->neighbours = (int32_t)v->neighbours.v;
     q->hash_logits = v->output.json;
     q->all_logits = v->all_logits;
-    if (v->all_logits && !v->logits_out) return vb__fail(err, VB_E_ARGUMENT, "--all-logits: needs --logits-out FILE");
+    if (v->all_logits && !v->logits_out)
+        return vb__fail(err, VB_E_ARGUMENT, "--all-logits: needs --logits-out FILE");
     if (v->accepts) VB_TRY(vb__parse_ids("--accepts", v->accepts, accepts, &q->n_accepts, err));
     q->accepts = *accepts;
     q->trace_path = v->trace;
@@ -99,7 +105,9 @@ static void report(const values *v, const vb_result *r, int32_t n_prompt) {
     double p = r->prefill_s > 0 ? (n_prompt - r->cached_tokens) / r->prefill_s : 0;
     double d = r->decode_s > 0 && r->count > 1 ? (r->count - 1) / r->decode_s : 0;
     char draft[64] = "";
-    if (r->proposed > 0) snprintf(draft, sizeof draft, ", %s %lld of %lld drafts accepted", r->draft_kind, (long long)r->accepted, (long long)r->proposed);
+    if (r->proposed > 0)
+        snprintf(draft, sizeof draft, ", %s %lld of %lld drafts accepted", r->draft_kind,
+                 (long long)r->accepted, (long long)r->proposed);
     vb__cli_note("prompt %d tokens, %.1f/s; answer %d tokens, %.1f/s%s", n_prompt, p, r->count, d, draft);
 }
 
@@ -157,9 +165,11 @@ const vb__command vb__cmd_run = {
     .name = "run",
     .synopsis = "[options] [PROMPT]",
     .summary = "Answer one prompt",
-    .text = "Answers one prompt. The prompt is the argument, -p TEXT, --prompt-file FILE, --ids IDS, or standard input when it is not a "
+    .text = "Answers one prompt. The prompt is the argument, -p TEXT, --prompt-file FILE, --ids IDS, or "
+            "standard input when it is not a "
             "terminal. The answer goes to standard output as it comes.\n\n"
-            "Each sampling option is taken from the command line, else from the model's generation_config.json, else it is off; "
+            "Each sampling option is taken from the command line, else from the model's "
+            "generation_config.json, else it is off; "
             "without any temperature the answer is greedy.",
     .examples = "  verbatim run \"Count from one to ten.\" --greedy\n"
                 "  git diff | verbatim run -m ./my-model --system \"Review this change.\"\n"

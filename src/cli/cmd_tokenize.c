@@ -17,13 +17,19 @@ typedef struct values {
 #define AT(f) offsetof(values, f)
 static const vb__opt g_opts[] = {
     {"model", 'm', VB_OPT_STRING, "MODEL", AT(model), 0, 0, "VERBATIM_MODEL",
-     "A folder with a tokenizer, a GGUF file, or owner/name in the model store; without it, the embedded model"},
+     "A folder with a tokenizer, a GGUF file, or owner/name in the model store; without it, the embedded "
+     "model"},
     {"decode", 'd', VB_OPT_FLAG, NULL, AT(decode), 0, 0, NULL, "From ids to text"},
-    {"stdin-jsonl", 0, VB_OPT_FLAG, NULL, AT(lines), 0, 0, NULL, "One JSON object per line of standard input, one per line of output"},
-    {"json", 0, VB_OPT_FLAG, NULL, AT(json), 0, 0, NULL, "Print one JSON object; always so with --stdin-jsonl"},
-    {"no-special", 0, VB_OPT_FLAG, NULL, AT(hide_special), 0, 0, NULL, "Special tokens written in the text are plain text"},
-    {"add-special", 0, VB_OPT_FLAG, NULL, AT(add_special), 0, 0, NULL, "Add the tokens that the tokenizer puts around a text"},
-    {"skip-special", 0, VB_OPT_FLAG, NULL, AT(skip_special), 0, 0, NULL, "With --decode: leave special tokens out of the text"},
+    {"stdin-jsonl", 0, VB_OPT_FLAG, NULL, AT(lines), 0, 0, NULL,
+     "One JSON object per line of standard input, one per line of output"},
+    {"json", 0, VB_OPT_FLAG, NULL, AT(json), 0, 0, NULL,
+     "Print one JSON object; always so with --stdin-jsonl"},
+    {"no-special", 0, VB_OPT_FLAG, NULL, AT(hide_special), 0, 0, NULL,
+     "Special tokens written in the text are plain text"},
+    {"add-special", 0, VB_OPT_FLAG, NULL, AT(add_special), 0, 0, NULL,
+     "Add the tokens that the tokenizer puts around a text"},
+    {"skip-special", 0, VB_OPT_FLAG, NULL, AT(skip_special), 0, 0, NULL,
+     "With --decode: leave special tokens out of the text"},
     {0}};
 #undef AT
 
@@ -40,7 +46,8 @@ static vb_err one_line(void *user, const char *line, size_t len, char **out, vb_
 /* The JSON line that says what the command line says. */
 static json_t *request(const values *v, const char *text, size_t len, vb_error *err) {
     if (!v->decode) {
-        json_t *o = json_pack("{s:s%, s:b, s:b}", "text", text, len, "parse_special", !v->hide_special, "add_special", v->add_special);
+        json_t *o = json_pack("{s:s%, s:b, s:b}", "text", text, len, "parse_special", !v->hide_special,
+                              "add_special", v->add_special);
         if (!o) (void)vb__fail(err, VB_E_FORMAT, "text: is not valid UTF-8, expected UTF-8 text");
         return o;
     }
@@ -55,7 +62,8 @@ static json_t *request(const values *v, const char *text, size_t len, vb_error *
 }
 
 static vb_err print_plain(const char *line, vb_error *err) {
-    json_t *o = json_loads(line, JSON_ALLOW_NUL, NULL), *ids = json_object_get(o, "ids"), *text = json_object_get(o, "text");
+    json_t *o = json_loads(line, JSON_ALLOW_NUL, NULL), *ids = json_object_get(o, "ids"),
+           *text = json_object_get(o, "text");
     const char *message = json_string_value(json_object_get(o, "error"));
     vb_err e = VB_OK;
     if (message) e = vb__fail(err, VB_E_FORMAT, "%s", message);
@@ -76,10 +84,12 @@ static vb_err single(const values *v, const vb_tokenizer *t, const char *argumen
     if (argument) e = vb__buffer_puts(&b, argument);
     else
         for (int c; (c = getc_unlocked(stdin)) != EOF && e == VB_OK;) e = vb__buffer_putc(&b, (char)c);
-    if (e != VB_OK) e = vb__fail(err, e, "text: longer than %d bytes, expected less", (int)VB_LIMIT_PROMPT_BYTES);
+    if (e != VB_OK)
+        e = vb__fail(err, e, "text: longer than %d bytes, expected less", (int)VB_LIMIT_PROMPT_BYTES);
     json_t *o = e == VB_OK ? request(v, vb__buffer_str(&b), b.len, err) : NULL;
     if (e == VB_OK && !o) e = err->code;
-    if (e == VB_OK && !(line = json_dumps(o, JSON_COMPACT))) e = vb__fail(err, VB_E_MEMORY, "text: out of memory");
+    if (e == VB_OK && !(line = json_dumps(o, JSON_COMPACT)))
+        e = vb__fail(err, VB_E_MEMORY, "text: out of memory");
     if (e == VB_OK) e = vb_tokenize_line(t, v->decode, line, strlen(line), &out, err);
     if (e == VB_OK && v->json) puts(out);
     else if (e == VB_OK) e = print_plain(out, err);
@@ -96,12 +106,14 @@ static int run(void *values_, const char *const *positional, int n) {
     vb_tokenizer *t = NULL;
     char *path = NULL;
     vb_err e = VB_OK;
-    if (v->lines && n > 0) e = vb__fail(&err, VB_E_ARGUMENT, "--stdin-jsonl: given with a text, expected one of them");
+    if (v->lines && n > 0)
+        e = vb__fail(&err, VB_E_ARGUMENT, "--stdin-jsonl: given with a text, expected one of them");
     if (e == VB_OK) e = vb__model_path(v->model, &path, &err);
     if (e == VB_OK) e = vb_tokenizer_open(path, &t, &err);
     if (e == VB_OK) {
         context c = {t, v->decode};
-        e = v->lines ? vb__each_line(one_line, &c, VB_LIMIT_PROMPT_BYTES, &err) : single(v, t, n > 0 ? positional[0] : NULL, &err);
+        e = v->lines ? vb__each_line(one_line, &c, VB_LIMIT_PROMPT_BYTES, &err)
+                     : single(v, t, n > 0 ? positional[0] : NULL, &err);
     }
     vb_tokenizer_close(t);
     vb__free(path);
@@ -112,9 +124,12 @@ const vb__command vb__cmd_tokenize = {
     .name = "tokenize",
     .synopsis = "[options] [TEXT | IDS]",
     .summary = "Turn text into token ids, or ids into text",
-    .text = "Prints the token ids of TEXT (or of standard input), or with --decode the text of IDS such as 1,2,3.\n\n"
-            "With --stdin-jsonl, lines {\"text\", \"parse_special\": true, \"add_special\": false} give {\"ids\"}, and with --decode lines {\"ids\", "
-            "\"skip_special\": false} give {\"text\"}. A bad line gives {\"error\"} and the next one is read.",
+    .text =
+        "Prints the token ids of TEXT (or of standard input), or with --decode the text of IDS such as "
+        "1,2,3.\n\n"
+        "With --stdin-jsonl, lines {\"text\", \"parse_special\": true, \"add_special\": false} give "
+        "{\"ids\"}, and with --decode lines {\"ids\", "
+        "\"skip_special\": false} give {\"text\"}. A bad line gives {\"error\"} and the next one is read.",
     .examples = "  verbatim tokenize \"Hello, world\"\n  verbatim tokenize --decode 1,2,3\n"
                 "  echo '{\"text\": \"Hello\"}' | verbatim tokenize -m ./my-model --stdin-jsonl\n",
     .groups = {{"Options", g_opts, 0}},

@@ -16,19 +16,22 @@ const vb__opt vb__model_opts[] = {
     {"threads", 't', VB_OPT_INT, "N", AT(threads), 1, 1024, "VERBATIM_THREADS",
      "Exactly N threads, also above the number of cores; by default one per CPU allowed"},
     {"ctx", 'c', VB_OPT_INT, "N", AT(ctx), 1, VB_LIMIT_CONTEXT, "VERBATIM_CTX",
-     "Context length in tokens; may exceed the trained length, with a warning. Default: the trained length, or what fits"},
+     "Context length in tokens; may exceed the trained length, with a warning. Default: the trained length, "
+     "or what fits"},
     {"prefill-chunk", 0, VB_OPT_INT, "N", AT(prefill_chunk), 0, VB_LIMIT_CONTEXT, "VERBATIM_PREFILL_CHUNK",
-     "Rows of one prefill step; 0 is the default, more than the prompt means all of it. Never changes the result"},
+     "Rows of one prefill step; 0 is the default, more than the prompt means all of it. Never changes the "
+     "result"},
     {"activations", 0, VB_OPT_CHOICE, "8|16", AT(activations), 0, 0, "VERBATIM_ACTIVATIONS",
-     "Bits of the activations in quantised layers; default 8. 16 is closer to the model and twice the integer work"},
+     "Bits of the activations in quantised layers; default 8. 16 is closer to the model and twice the "
+     "integer work"},
     {"no-head-chunk", 0, VB_OPT_FLAG, NULL, AT(no_head_chunk), 0, 0, "VERBATIM_NO_HEAD_CHUNK",
      "Turn the head-chunk plan of attention off. Never changes the result"},
     {"chat-template", 0, VB_OPT_STRING, "FILE", AT(chat_template), 0, 0, "VERBATIM_CHAT_TEMPLATE",
      "A file that replaces the model's chat template"},
     {"draft", 0, VB_OPT_STRING, "KIND", AT(draft), 0, 0, "VERBATIM_DRAFT",
      "Speculation: auto|none|lookup|mtp|dflash[:PATH]|model:PATH; default auto. Never changes the result"},
-    {"draft-width", 0, VB_OPT_AUTO, "N|auto", AT(draft_width), 1, VB_LIMIT_DRAFT_WIDTH, "VERBATIM_DRAFT_WIDTH",
-     "Rows of a verify block, 1 to 16; 1 drafts nothing. Default auto"},
+    {"draft-width", 0, VB_OPT_AUTO, "N|auto", AT(draft_width), 1, VB_LIMIT_DRAFT_WIDTH,
+     "VERBATIM_DRAFT_WIDTH", "Rows of a verify block, 1 to 16; 1 drafts nothing. Default auto"},
     {0}};
 #undef AT
 
@@ -36,9 +39,12 @@ const vb__opt vb__model_opts[] = {
 const vb__opt vb__sampling_opts[] = {
     {"greedy", 0, VB_OPT_ZERO, NULL, AT(temperature), 0, 0, NULL, "Always the most likely token: --temp 0"},
     {"temp", 0, VB_OPT_NUMBER, "T", AT(temperature), 0, 100, NULL, "Temperature; 0 is greedy"},
-    {"top-k", 0, VB_OPT_INT, "N", AT(top_k), INT32_MIN, INT32_MAX, NULL, "Only the N most likely tokens; 0 or less is off"},
-    {"top-p", 0, VB_OPT_NUMBER, "P", AT(top_p), 0, 1, NULL, "Only the most likely tokens that together reach probability P; 1 is off"},
-    {"min-p", 0, VB_OPT_NUMBER, "P", AT(min_p), 0, 1, NULL, "Only tokens at least P times as likely as the best; 0 is off"},
+    {"top-k", 0, VB_OPT_INT, "N", AT(top_k), INT32_MIN, INT32_MAX, NULL,
+     "Only the N most likely tokens; 0 or less is off"},
+    {"top-p", 0, VB_OPT_NUMBER, "P", AT(top_p), 0, 1, NULL,
+     "Only the most likely tokens that together reach probability P; 1 is off"},
+    {"min-p", 0, VB_OPT_NUMBER, "P", AT(min_p), 0, 1, NULL,
+     "Only tokens at least P times as likely as the best; 0 is off"},
     {"repeat-penalty", 0, VB_OPT_NUMBER, "R", AT(repeat_penalty), 0, 100, NULL,
      "Divides positive logits of tokens in prompt and answer by R (multiplies negative ones); 1 is off"},
     {"presence-penalty", 0, VB_OPT_NUMBER, "P", AT(presence_penalty), -100, 100, NULL,
@@ -51,10 +57,11 @@ const vb__opt vb__sampling_opts[] = {
 #undef AT
 
 #define AT(f) offsetof(vb__output_values, f)
-const vb__opt vb__output_opts[] = {
-    {"json", 0, VB_OPT_FLAG, NULL, AT(json), 0, 0, NULL, "Print one JSON object on standard output, or nothing on an error"},
-    {"verbose", 'v', VB_OPT_FLAG, NULL, AT(verbose), 0, 0, "VERBATIM_VERBOSE", "More log lines on standard error"},
-    {0}};
+const vb__opt vb__output_opts[] = {{"json", 0, VB_OPT_FLAG, NULL, AT(json), 0, 0, NULL,
+                                    "Print one JSON object on standard output, or nothing on an error"},
+                                   {"verbose", 'v', VB_OPT_FLAG, NULL, AT(verbose), 0, 0, "VERBATIM_VERBOSE",
+                                    "More log lines on standard error"},
+                                   {0}};
 #undef AT
 
 vb_err vb__model_options_from(const vb__model_values *v, vb_model_options *o, char **path, vb_error *err) {
@@ -73,7 +80,9 @@ vb_err vb__model_options_from(const vb__model_values *v, vb_model_options *o, ch
     return VB_OK;
 }
 
-void vb__output_start(bool verbose) { vb__cli_log_start(verbose ? 0 : 1); }
+void vb__output_start(bool verbose) {
+    vb__cli_log_start(verbose ? 0 : 1);
+}
 
 static void put(vb_sampling *s, uint32_t bit, const vb__opt_number *n, float *out) {
     if (!n->set) return;
@@ -100,9 +109,12 @@ vb_sampling vb__sampling_from(const vb__sampling_values *v) {
     return s;
 }
 
-/* ---- Where models are ----------------------------------------------------------------------------------- */
+/* ---- Where models are -----------------------------------------------------------------------------------
+ */
 
-static bool exists(const char *path) { return access(path, F_OK) == 0; }
+static bool exists(const char *path) {
+    return access(path, F_OK) == 0;
+}
 
 /* "owner/name": two plain names with one slash between them. */
 static bool store_name(const char *s) {
@@ -148,7 +160,8 @@ vb_err vb__model_path(const char *name, char **out, vb_error *err) {
         path = embedded();
         if (path && !exists(path)) {
             vb__free(path);
-            return vb__fail(err, VB_E_NOT_FOUND, "model: the embedded model is not installed, expected -m MODEL");
+            return vb__fail(err, VB_E_NOT_FOUND,
+                            "model: the embedded model is not installed, expected -m MODEL");
         }
     } else if (!*name) {
         return vb__fail(err, VB_E_ARGUMENT, "--model: is empty, expected a folder or owner/name");
@@ -156,7 +169,9 @@ vb_err vb__model_path(const char *name, char **out, vb_error *err) {
         path = in_store(name);
         if (path && !exists(path)) {
             vb__free(path);
-            return vb__fail(err, VB_E_NOT_FOUND, "%.120s: no such folder, nor in the model store, expected a model (see verbatim list)", name);
+            return vb__fail(
+                err, VB_E_NOT_FOUND,
+                "%.120s: no such folder, nor in the model store, expected a model (see verbatim list)", name);
         }
     } else {
         path = vb__strdup(VB_TAG_MISC, name);

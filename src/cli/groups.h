@@ -21,15 +21,17 @@ typedef struct vb__output_values {
 
 extern const vb__opt vb__model_opts[], vb__sampling_opts[], vb__output_opts[];
 
-/* Fills the library's struct; *path is the model's folder and the caller's (vb__free). Progress is on unless quiet. */
-VB_MUST_USE vb_err vb__model_options_from(const vb__model_values *v, vb_model_options *o, char **path, vb_error *err);
+/* Fills the library's struct; *path is the model's folder and the caller's (vb__free). Progress is on unless
+ * quiet. */
+VB_MUST_USE vb_err vb__model_options_from(const vb__model_values *v, vb_model_options *o, char **path,
+                                          vb_error *err);
 /* --verbose: which log lines are shown. Every command that takes it calls this first. */
 void vb__output_start(bool verbose);
 vb_sampling vb__sampling_from(const vb__sampling_values *v);
 
 /* The folder that -m names: a path, or owner/name under the model store ($VERBATIM_HOME/models, by default
- * ~/.cache/verbatim/models). NULL: the embedded model, ../share/verbatim/models/atto beside the executable, else
- * the source tree's models/atto. The caller's (vb__free). */
+ * ~/.cache/verbatim/models). NULL: the embedded model, ../share/verbatim/models/atto beside the executable,
+ * else the source tree's models/atto. The caller's (vb__free). */
 VB_MUST_USE vb_err vb__model_path(const char *name, char **out, vb_error *err);
 
 #endif

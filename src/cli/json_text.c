@@ -21,9 +21,11 @@ static void scalar(char *out, size_t size, const char *key, const json_t *v) {
     if (json_is_integer(v)) {
         double n = (double)json_integer_value(v);
         size_t len = key ? strlen(key) : 0;
-        bool bytes = key && ((len >= 5 && strcmp(key + len - 5, "bytes") == 0) || strncmp(key, "bytes", 5) == 0);
+        bool bytes =
+            key && ((len >= 5 && strcmp(key + len - 5, "bytes") == 0) || strncmp(key, "bytes", 5) == 0);
         if (bytes && fabs(n) >= 1024.0 * 1024.0)
-            snprintf(out, size, "%lld (%.1f %s)", (long long)json_integer_value(v), fabs(n) >= 0x1p30 ? n / 0x1p30 : n / 0x1p20, fabs(n) >= 0x1p30 ? "GiB" : "MiB");
+            snprintf(out, size, "%lld (%.1f %s)", (long long)json_integer_value(v),
+                     fabs(n) >= 0x1p30 ? n / 0x1p30 : n / 0x1p20, fabs(n) >= 0x1p30 ? "GiB" : "MiB");
         else snprintf(out, size, "%lld", (long long)json_integer_value(v));
     } else if (json_is_real(v)) snprintf(out, size, "%.4g", json_real_value(v));
     else if (json_is_string(v)) snprintf(out, size, "%s", json_string_value(v));
@@ -38,8 +40,8 @@ static bool is_table(const json_t *a) {
         json_t *o = json_array_get(a, i), *v;
         const char *key;
         if (!json_is_object(o) || json_object_size(o) != json_object_size(first)) return false;
-        json_object_foreach(o, key, v)
-            if (!flat(v) || json_is_array(v) || !json_object_get(first, key)) return false;
+        json_object_foreach(o, key,
+                            v) if (!flat(v) || json_is_array(v) || !json_object_get(first, key)) return false;
     }
     return true;
 }
@@ -107,4 +109,6 @@ static void print(FILE *out, const json_t *value, int indent) {
     }
 }
 
-void vb__json_text(FILE *out, const json_t *value) { print(out, value, 0); }
+void vb__json_text(FILE *out, const json_t *value) {
+    print(out, value, 0);
+}

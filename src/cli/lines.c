@@ -11,7 +11,8 @@ vb_err vb__print_json(json_t *value, vb_error *err) {
     if (!value) return vb__fail(err, VB_E_MEMORY, "output: out of memory");
     int bad = json_dumpf(value, stdout, JSON_COMPACT | JSON_ENCODE_ANY);
     json_decref(value);
-    if (bad != 0 || fputc('\n', stdout) == EOF) return vb__fail(err, VB_E_IO, "standard output: could not be written");
+    if (bad != 0 || fputc('\n', stdout) == EOF)
+        return vb__fail(err, VB_E_IO, "standard output: could not be written");
     return VB_OK;
 }
 
@@ -26,7 +27,8 @@ static vb_err print_error(const vb_error *e, vb_error *err) {
     return vb__print_json(json_pack("{s:o}", "error", text), err);
 }
 
-/* One line into b; false at the end of input. What does not fit into b is skipped and the buffer keeps the error. */
+/* One line into b; false at the end of input. What does not fit into b is skipped and the buffer keeps the
+ * error. */
 static bool read_line(vb__buffer *b) {
     int c;
     vb__buffer_clear(b);
@@ -52,9 +54,11 @@ vb_err vb__each_line(vb__line_fn *fn, void *user, size_t max, vb_error *err) {
         else if (fputs(out, stdout) == EOF || fputc('\n', stdout) == EOF)
             e = vb__fail(err, VB_E_IO, "standard output: could not be written");
         vb_string_free(out);
-        if (e == VB_OK && fflush(stdout) != 0) e = vb__fail(err, VB_E_IO, "standard output: %s", strerror(errno));
+        if (e == VB_OK && fflush(stdout) != 0)
+            e = vb__fail(err, VB_E_IO, "standard output: %s", strerror(errno));
     }
-    if (e == VB_OK && ferror(stdin)) e = vb__fail(err, VB_E_IO, "standard input: %s, expected lines", strerror(errno));
+    if (e == VB_OK && ferror(stdin))
+        e = vb__fail(err, VB_E_IO, "standard input: %s, expected lines", strerror(errno));
     vb__buffer_fini(&b);
     return e;
 }

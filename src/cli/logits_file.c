@@ -1,5 +1,5 @@
-/* Writing logits as safetensors. See logits_file.h. The number of rows is known only at the end, so the header has a
- * fixed size, padded with spaces as the format allows, and is written twice. */
+/* Writing logits as safetensors. See logits_file.h. The number of rows is known only at the end, so the
+ * header has a fixed size, padded with spaces as the format allows, and is written twice. */
 #include "cli/logits_file.h"
 #include "base/buffer.h"
 #include "base/error.h"
@@ -17,7 +17,9 @@ static vb_err failed(const vb__logits_file *w, vb_error *err) {
 static vb_err put_header(vb__logits_file *w, vb_error *err) {
     char h[HEADER + 1];
     int64_t bytes = w->rows * w->vocab * 4;
-    int n = snprintf(h, sizeof h, "{\"logits\":{\"dtype\":\"F32\",\"shape\":[%" PRId64 ",%d],\"data_offsets\":[0,%" PRId64 "]}}",
+    int n = snprintf(h, sizeof h,
+                     "{\"logits\":{\"dtype\":\"F32\",\"shape\":[%" PRId64 ",%d],\"data_offsets\":[0,%" PRId64
+                     "]}}",
                      w->rows, w->vocab, bytes);
     vb_check(n > 0 && n < HEADER);
     memset(h + n, ' ', (size_t)(HEADER - n));
@@ -53,7 +55,8 @@ vb_err vb__logits_file_row(vb__logits_file *w, const float *logits, vb_error *er
 
 vb_err vb__logits_file_commit(vb__logits_file *w, vb_error *err) {
     vb_err e = put_header(w, err);
-    if (e == VB_OK && (fflush(w->f) != 0 || fsync(fileno(w->f)) != 0 || rename(w->temp, w->path) != 0)) e = failed(w, err);
+    if (e == VB_OK && (fflush(w->f) != 0 || fsync(fileno(w->f)) != 0 || rename(w->temp, w->path) != 0))
+        e = failed(w, err);
     if (e == VB_OK) {
         fclose(w->f);
         w->f = NULL;

@@ -11,8 +11,8 @@
 #include <string.h>
 
 const vb__command *const vb__commands[] = {
-    &vb__cmd_run,      &vb__cmd_chat,     &vb__cmd_bench, &vb__cmd_inspect, &vb__cmd_tokenize,
-    &vb__cmd_template, &vb__cmd_quantize, NULL,
+    &vb__cmd_run,      &vb__cmd_chat,     &vb__cmd_bench,    &vb__cmd_inspect,
+    &vb__cmd_tokenize, &vb__cmd_template, &vb__cmd_quantize, NULL,
 };
 
 static const vb__command *find(const char *name) {
@@ -23,7 +23,8 @@ static const vb__command *find(const char *name) {
 
 static int unknown(const char *name) {
     vb_error err;
-    (void)vb__fail(&err, VB_E_ARGUMENT, "%.60s: unknown command, expected one of those in verbatim --help", name);
+    (void)vb__fail(&err, VB_E_ARGUMENT, "%.60s: unknown command, expected one of those in verbatim --help",
+                   name);
     return vb__cli_fail(&err);
 }
 

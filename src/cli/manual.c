@@ -5,12 +5,15 @@
 
 enum { WIDTH = 96, COLUMN = 30 };
 
-static const char g_about[] =
-    "Verbatim runs language models on this machine. For a given model file and request, the bits of every token's logits "
-    "depend on the tokens before it and on nothing else: not on speculation, batch neighbours, chunking, thread "
-    "count or CPU level, nor on whether the prefix was computed now or kept.";
+static const char g_about[] = "Verbatim runs language models on this machine. For a given model file and "
+                              "request, the bits of every token's logits "
+                              "depend on the tokens before it and on nothing else: not on speculation, batch "
+                              "neighbours, chunking, thread "
+                              "count or CPU level, nor on whether the prefix was computed now or kept.";
 
-static const struct { const char *code, *what; } g_exit[] = {
+static const struct {
+    const char *code, *what;
+} g_exit[] = {
     {"0", "done"},
     {"1", "a check found a difference (verify, replay)"},
     {"2", "the command line is wrong"},
@@ -19,10 +22,14 @@ static const struct { const char *code, *what; } g_exit[] = {
     {"5", "an internal error"},
 };
 
-static const struct { const char *name, *what; } g_env[] = {
+static const struct {
+    const char *name, *what;
+} g_env[] = {
     {"VERBATIM_CPU", "c|avx2|avx512|amx: a CPU level not above the machine's; the result does not change"},
-    {"VERBATIM_HOME", "where models, measurements and memos are kept; default $XDG_CACHE_HOME/verbatim or ~/.cache/verbatim"},
-    {"VERBATIM_ALLOW_INEXACT", "1: use speculation widths that the exactness gate declined; forfeits the guarantee"},
+    {"VERBATIM_HOME",
+     "where models, measurements and memos are kept; default $XDG_CACHE_HOME/verbatim or ~/.cache/verbatim"},
+    {"VERBATIM_ALLOW_INEXACT",
+     "1: use speculation widths that the exactness gate declined; forfeits the guarantee"},
     {"VERBATIM_FAULT", "plants a fault, for tests of verify; never set it otherwise"},
 };
 
@@ -56,8 +63,9 @@ static void wrap(FILE *out, const char *s, int at, int indent) {
 
 static void help_option(FILE *out, const vb__opt *o) {
     char left[80];
-    int n = snprintf(left, sizeof left, "  %c%c%s--%s%s%s", o->letter ? '-' : ' ', o->letter ? o->letter : ' ',
-                     o->letter ? ", " : "  ", o->name, o->argument ? " " : "", o->argument ? o->argument : "");
+    int n =
+        snprintf(left, sizeof left, "  %c%c%s--%s%s%s", o->letter ? '-' : ' ', o->letter ? o->letter : ' ',
+                 o->letter ? ", " : "  ", o->name, o->argument ? " " : "", o->argument ? o->argument : "");
     fputs(left, out);
     if (n >= COLUMN - 1) {
         fputc('\n', out);
@@ -65,8 +73,8 @@ static void help_option(FILE *out, const vb__opt *o) {
     }
     fprintf(out, "%*s", COLUMN - n, "");
     char text[1024];
-    snprintf(text, sizeof text, "%s%s%s%s%s", o->help, o->kind == VB_OPT_LIST ? " (repeatable)" : "", o->env ? " [" : "",
-             o->env ? o->env : "", o->env ? "]" : "");
+    snprintf(text, sizeof text, "%s%s%s%s%s", o->help, o->kind == VB_OPT_LIST ? " (repeatable)" : "",
+             o->env ? " [" : "", o->env ? o->env : "", o->env ? "]" : "");
     wrap(out, text, COLUMN, COLUMN);
 }
 
@@ -78,7 +86,8 @@ void vb__help_command(FILE *out, const vb__command *c) {
         for (const vb__opt *o = c->groups[g].options; o->name; o++) help_option(out, o);
     }
     fprintf(out, "\n  -h, --help                  This text\n");
-    fprintf(out, "\nA name in [brackets] is an environment variable that gives the option where the command line does not.\n");
+    fprintf(out, "\nA name in [brackets] is an environment variable that gives the option where the command "
+                 "line does not.\n");
     if (c->examples) fprintf(out, "\nExamples:\n%s", c->examples);
 }
 
@@ -88,11 +97,14 @@ void vb__help_overview(FILE *out, const vb__command *const *commands) {
     fprintf(out, "\nCommands:\n");
     for (int i = 0; commands[i]; i++)
         if (!commands[i]->hidden) fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
-    fprintf(out, "\nverbatim COMMAND --help describes a command; verbatim --version prints the version.\n\nExit codes:\n");
-    for (size_t i = 0; i < sizeof g_exit / sizeof g_exit[0]; i++) fprintf(out, "  %s  %s\n", g_exit[i].code, g_exit[i].what);
+    fprintf(out, "\nverbatim COMMAND --help describes a command; verbatim --version prints the "
+                 "version.\n\nExit codes:\n");
+    for (size_t i = 0; i < sizeof g_exit / sizeof g_exit[0]; i++)
+        fprintf(out, "  %s  %s\n", g_exit[i].code, g_exit[i].what);
 }
 
-/* ---- The manual page ------------------------------------------------------------------------------------ */
+/* ---- The manual page ------------------------------------------------------------------------------------
+ */
 
 static void troff(FILE *out, const char *s) {
     bool line_start = true;
@@ -127,8 +139,11 @@ static void manual_option(FILE *out, const vb__opt *o) {
 }
 
 void vb__manual_page(FILE *out, const vb__command *const *commands) {
-    fprintf(out, ".TH VERBATIM 1 \"\" \"verbatim %s\" \"User Commands\"\n.SH NAME\nverbatim \\- run language models, exactly\n"
-                 ".SH SYNOPSIS\n\\fBverbatim\\fR \\fICOMMAND\\fR [\\fIoptions\\fR]\n.SH DESCRIPTION\n", VB_VERSION);
+    fprintf(out,
+            ".TH VERBATIM 1 \"\" \"verbatim %s\" \"User Commands\"\n.SH NAME\nverbatim \\- run language "
+            "models, exactly\n"
+            ".SH SYNOPSIS\n\\fBverbatim\\fR \\fICOMMAND\\fR [\\fIoptions\\fR]\n.SH DESCRIPTION\n",
+            VB_VERSION);
     troff(out, g_about);
     fputs("\n.SH COMMANDS\n", out);
     for (int i = 0; commands[i]; i++) {

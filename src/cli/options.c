@@ -18,14 +18,17 @@ typedef struct found {
 static found by_name(const vb__command *c, void *values, const char *name, size_t len, char letter) {
     for (int g = 0; g < VB_OPT_GROUPS_MAX && c->groups[g].options; g++) {
         for (const vb__opt *o = c->groups[g].options; o->name; o++) {
-            bool match = letter ? o->letter == letter : strlen(o->name) == len && memcmp(o->name, name, len) == 0;
+            bool match =
+                letter ? o->letter == letter : strlen(o->name) == len && memcmp(o->name, name, len) == 0;
             if (match) return (found){o, (char *)values + c->groups[g].base + o->offset};
         }
     }
     return (found){NULL, NULL};
 }
 
-static bool takes_value(const vb__opt *o) { return o->kind != VB_OPT_FLAG && o->kind != VB_OPT_ZERO; }
+static bool takes_value(const vb__opt *o) {
+    return o->kind != VB_OPT_FLAG && o->kind != VB_OPT_ZERO;
+}
 
 static bool parse_int(const char *s, int64_t *out) {
     char *end;
@@ -60,7 +63,8 @@ static vb_err set_value(found f, const char *as, const char *s, vb_error *err) {
     case VB_OPT_ZERO: *(vb__opt_number *)f.value = (vb__opt_number){true, 0.0}; return VB_OK;
     case VB_OPT_STRING: *(const char **)f.value = s; return VB_OK;
     case VB_OPT_CHOICE:
-        if (!one_of(o->argument, s)) return vb__fail(err, VB_E_ARGUMENT, "%s: is \"%.60s\", expected %s", as, s, o->argument);
+        if (!one_of(o->argument, s))
+            return vb__fail(err, VB_E_ARGUMENT, "%s: is \"%.60s\", expected %s", as, s, o->argument);
         *(const char **)f.value = s;
         return VB_OK;
     case VB_OPT_LIST: {
@@ -80,18 +84,21 @@ static vb_err set_value(found f, const char *as, const char *s, vb_error *err) {
     case VB_OPT_INT: {
         int64_t v;
         const char *word = o->kind == VB_OPT_AUTO ? " or \"auto\"" : "";
-        if (!parse_int(s, &v)) return vb__fail(err, VB_E_ARGUMENT, "%s: is \"%.60s\", expected a whole number%s", as, s, word);
+        if (!parse_int(s, &v))
+            return vb__fail(err, VB_E_ARGUMENT, "%s: is \"%.60s\", expected a whole number%s", as, s, word);
         if (limits && (v < o->lo || v > o->hi))
-            return vb__fail(err, VB_E_RANGE, "%s: is %lld, expected %lld to %lld%s", as, (long long)v, (long long)o->lo,
-                            (long long)o->hi, word);
+            return vb__fail(err, VB_E_RANGE, "%s: is %lld, expected %lld to %lld%s", as, (long long)v,
+                            (long long)o->lo, (long long)o->hi, word);
         *(vb__opt_int *)f.value = (vb__opt_int){true, v};
         return VB_OK;
     }
     default: {
         double v;
-        if (!parse_number(s, &v)) return vb__fail(err, VB_E_ARGUMENT, "%s: is \"%.60s\", expected a number", as, s);
+        if (!parse_number(s, &v))
+            return vb__fail(err, VB_E_ARGUMENT, "%s: is \"%.60s\", expected a number", as, s);
         if (limits && (v < (double)o->lo || v > (double)o->hi))
-            return vb__fail(err, VB_E_RANGE, "%s: is %g, expected %lld to %lld", as, v, (long long)o->lo, (long long)o->hi);
+            return vb__fail(err, VB_E_RANGE, "%s: is %g, expected %lld to %lld", as, v, (long long)o->lo,
+                            (long long)o->hi);
         *(vb__opt_number *)f.value = (vb__opt_number){true, v};
         return VB_OK;
     }
@@ -105,7 +112,8 @@ static vb_err from_environment(const vb__command *c, void *values, vb_error *err
             if (!s || !*s) continue;
             if (!takes_value(o)) {
                 if (strcmp(s, "0") == 0) continue;
-                if (strcmp(s, "1") != 0) return vb__fail(err, VB_E_ARGUMENT, "%s: is \"%.60s\", expected 0 or 1", o->env, s);
+                if (strcmp(s, "1") != 0)
+                    return vb__fail(err, VB_E_ARGUMENT, "%s: is \"%.60s\", expected 0 or 1", o->env, s);
             }
             VB_TRY(set_value((found){o, (char *)values + c->groups[g].base + o->offset}, o->env, s, err));
         }
@@ -133,7 +141,8 @@ vb_err vb__options_parse(const vb__command *c, int argc, char **argv, void *valu
         }
         if (!options || a[0] != '-' || a[1] == '\0') { /* a lone "-" is a positional argument */
             if (*n_positional == c->max_positional)
-                return vb__fail(err, VB_E_ARGUMENT, "%.80s: unexpected argument, expected: verbatim %s %s", a, c->name, c->synopsis);
+                return vb__fail(err, VB_E_ARGUMENT, "%.80s: unexpected argument, expected: verbatim %s %s", a,
+                                c->name, c->synopsis);
             positional[(*n_positional)++] = a;
             continue;
         }
@@ -150,12 +159,15 @@ vb_err vb__options_parse(const vb__command *c, int argc, char **argv, void *valu
             if (a[2] != '\0') value = a + 2;
             snprintf(as, sizeof as, "%.2s", a);
         }
-        if (!f.opt) return vb__fail(err, VB_E_ARGUMENT, "%s: unknown option, expected one of those in verbatim %s --help", as, c->name);
+        if (!f.opt)
+            return vb__fail(err, VB_E_ARGUMENT,
+                            "%s: unknown option, expected one of those in verbatim %s --help", as, c->name);
         if (!takes_value(f.opt)) {
             if (value) return vb__fail(err, VB_E_ARGUMENT, "%s: has a value, expected none", as);
             value = "";
         } else if (!value) {
-            if (++i == argc) return vb__fail(err, VB_E_ARGUMENT, "%s: has no value, expected %s", as, f.opt->argument);
+            if (++i == argc)
+                return vb__fail(err, VB_E_ARGUMENT, "%s: has no value, expected %s", as, f.opt->argument);
             value = argv[i];
         }
         VB_TRY(set_value(f, as, value, err));
@@ -175,7 +187,9 @@ static vb_err parse_id_text(const char *option, const char *s, int32_t **ids, in
         long id = strtol(s, &end, 10);
         if (end == s || errno != 0 || id < 0 || id >= VB_LIMIT_VOCAB || !strchr(", \t\r\n", *end)) {
             vb__free(v);
-            return vb__fail(err, VB_E_ARGUMENT, "%s: is \"%.20s\" at number %d, expected token ids such as 1,2,3", option, s, n + 1);
+            return vb__fail(err, VB_E_ARGUMENT,
+                            "%s: is \"%.20s\" at number %d, expected token ids such as 1,2,3", option, s,
+                            n + 1);
         }
         if ((size_t)n == cap) {
             cap = cap ? 2 * cap : 256;
@@ -189,7 +203,8 @@ static vb_err parse_id_text(const char *option, const char *s, int32_t **ids, in
         v[n++] = (int32_t)id;
         s = end;
     }
-    if (n == 0) return vb__fail(err, VB_E_ARGUMENT, "%s: has no ids, expected token ids such as 1,2,3", option);
+    if (n == 0)
+        return vb__fail(err, VB_E_ARGUMENT, "%s: has no ids, expected token ids such as 1,2,3", option);
     *ids = v;
     *count = n;
     return VB_OK;

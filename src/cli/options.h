@@ -1,9 +1,9 @@
-/* Command-line options from tables. A group is a table of options that write into one struct of values; a command has
- * a few groups, laid out in one struct of its own. Help text and the manual are made from the same tables
- * (manual.h), so that nothing can be parsed that is not documented.
+/* Command-line options from tables. A group is a table of options that write into one struct of values; a
+ * command has a few groups, laid out in one struct of its own. Help text and the manual are made from the
+ * same tables (manual.h), so that nothing can be parsed that is not documented.
  *
- * Sources, strongest first: the command line (the last of a repeated option), the option's environment variable.
- * Spellings: --name VALUE, --name=VALUE, -x VALUE, -xVALUE; "--" ends the options. */
+ * Sources, strongest first: the command line (the last of a repeated option), the option's environment
+ * variable. Spellings: --name VALUE, --name=VALUE, -x VALUE, -xVALUE; "--" ends the options. */
 #ifndef VB_CLI_OPTIONS_H
 #define VB_CLI_OPTIONS_H
 #include "verbatim/vb_error.h"
@@ -70,12 +70,14 @@ typedef struct vb__command {
     int (*run)(void *values, const char *const *positional, int n_positional);
 } vb__command;
 
-/* Parses argv (without program and command name) into values. positional: room for max_positional + 1 strings. *help is set when
+/* Parses argv (without program and command name) into values. positional: room for max_positional + 1
+ * strings. *help is set when
  * --help or -h was met (nothing else matters then). VB_E_ARGUMENT or VB_E_RANGE naming the option. */
 VB_MUST_USE vb_err vb__options_parse(const vb__command *c, int argc, char **argv, void *values,
                                      const char **positional, int *n_positional, bool *help, vb_error *err);
 
 /* "1,2,3" or "@FILE" (numbers separated by commas or white space). *ids is the caller's (vb__free). */
-VB_MUST_USE vb_err vb__parse_ids(const char *option, const char *text, int32_t **ids, int32_t *count, vb_error *err);
+VB_MUST_USE vb_err vb__parse_ids(const char *option, const char *text, int32_t **ids, int32_t *count,
+                                 vb_error *err);
 
 #endif

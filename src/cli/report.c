@@ -39,7 +39,9 @@ static void log_line(void *user, int level, const char *area, const char *text) 
     vb__cli_note("%s: %s: %s", names[level & 3], area, text);
 }
 
-void vb__cli_log_start(int level) { vb_log_set(log_line, NULL, level); }
+void vb__cli_log_start(int level) {
+    vb_log_set(log_line, NULL, level);
+}
 
 bool vb__cli_progress(void *user, const char *phase, int64_t done, int64_t total) {
     static double last;

@@ -1,9 +1,9 @@
 /* Sampling. The definition is docs/numerics.md, "Sampling"; see sampler.h. Compiled with -mfma.
  *
  * Selection without a sort: both top-k and top-p ask for the shortest prefix of the sorted order whose weight
- * reaches a target (weight 1 and target k; weight w_i and target top_p * S). A radix descent over the keys finds
- * the key at which that happens, and what lies above it needs no order. For top-k the row is thinned out first:
- * the k-th best of the maxima of blocks of 64 is a bound that k tokens reach. */
+ * reaches a target (weight 1 and target k; weight w_i and target top_p * S). A radix descent over the keys
+ * finds the key at which that happens, and what lies above it needs no order. For top-k the row is thinned
+ * out first: the k-th best of the maxima of blocks of 64 is a bound that k tokens reach. */
 #include "engine/sampler.h"
 #include "base/alloc.h"
 #include "base/fp_env.h"
@@ -16,18 +16,19 @@ enum { BLOCK = 64, CHUNK = 16 * BLOCK };
 
 struct vb__sampler {
     int32_t vocab;
-    float *z;          /* [vocab] the row as the steps so far made it; -inf: masked */
-    float *block_max;  /* [(vocab + 63) / 64] */
-    uint32_t *key;     /* [vocab] of list entry i: order of z as an unsigned integer */
-    uint32_t *sub;     /* [vocab] list entries that a radix descent still looks at */
-    uint64_t *weight;  /* [vocab] of list entry i */
-    int32_t *id;       /* [vocab] the list: survivors, ascending */
+    float *z;         /* [vocab] the row as the steps so far made it; -inf: masked */
+    float *block_max; /* [(vocab + 63) / 64] */
+    uint32_t *key;    /* [vocab] of list entry i: order of z as an unsigned integer */
+    uint32_t *sub;    /* [vocab] list entries that a radix descent still looks at */
+    uint64_t *weight; /* [vocab] of list entry i */
+    int32_t *id;      /* [vocab] the list: survivors, ascending */
     uint64_t hist[4][256];
 };
 
 vb_err vb__sampler_create(int32_t vocab, vb__sampler **out, vb_error *err) {
     if (vocab < 1 || vocab > VB_LIMIT_VOCAB)
-        return vb__fail(err, VB_E_RANGE, "sampler: vocabulary of %d, expected 1 to %d", vocab, (int)VB_LIMIT_VOCAB);
+        return vb__fail(err, VB_E_RANGE, "sampler: vocabulary of %d, expected 1 to %d", vocab,
+                        (int)VB_LIMIT_VOCAB);
     vb__sampler *s = vb__calloc(VB_TAG_ENGINE, 1, sizeof *s);
     if (s) {
         size_t n = (size_t)vocab;
@@ -143,7 +144,8 @@ static int32_t first_of(const vb__sampler *s, const float *z, float max) {
     return i;
 }
 
-/* exp(x) for x <= 0 in the sequence of vb__expf, without branches so that loops over it become vector code. */
+/* exp(x) for x <= 0 in the sequence of vb__expf, without branches so that loops over it become vector code.
+ */
 static inline float exp_negative(float x) {
     float t = __builtin_fmaf(x, VB_LOG2E, VB_EXP_MAGIC);
     float n = t - VB_EXP_MAGIC;
@@ -160,7 +162,10 @@ static inline float exp_negative(float x) {
 
 /* rne(e * 2^40) for 0 <= e <= 1: the product is exact, adding 1.5 * 2^52 rounds it into the low bits. */
 static inline uint64_t weight_of(float e) {
-    union { double f; uint64_t u; } v = {.f = (double)e * 0x1p40 + 0x1.8p52};
+    union {
+        double f;
+        uint64_t u;
+    } v = {.f = (double)e * 0x1p40 + 0x1.8p52};
     return v.u - 0x4338000000000000ull;
 }
 
@@ -170,7 +175,9 @@ static inline uint32_t key_of(float z) {
     return u ^ ((uint32_t)((int32_t)u >> 31) | 0x80000000u);
 }
 
-static float float_of_key(uint32_t k) { return vb__float32(k >> 31 ? k ^ 0x80000000u : ~k); }
+static float float_of_key(uint32_t k) {
+    return vb__float32(k >> 31 ? k ^ 0x80000000u : ~k);
+}
 
 /* ---- Selection ----------------------------------------------------------------------------------------- */
 
@@ -179,8 +186,8 @@ typedef struct cut {
     uint64_t ties; /* and so many of those with this key, lowest ids first */
 } cut;
 
-/* Where the weight of entries, best first, reaches target (1 <= target <= sum of weights). weight NULL: 1 each.
- * Entries with equal keys have equal weights. O(n): four passes, each over what the one before left. */
+/* Where the weight of entries, best first, reaches target (1 <= target <= sum of weights). weight NULL: 1
+ * each. Entries with equal keys have equal weights. O(n): four passes, each over what the one before left. */
 static cut find_cut(vb__sampler *s, const uint32_t *key, const uint64_t *weight, int32_t n, uint64_t target) {
     uint32_t prefix = 0;
     uint64_t bucket = 0;
@@ -382,10 +389,12 @@ static vb_err pick(vb__sampler *s, const vb__sample_row *r, vb__sample *out, vb_
     }
     float max = maximum(s->block_max, blocks);
     if (max == -__builtin_inff())
-        return vb__fail(err, VB_E_NOT_FOUND, "sampling at position %lld: no token is left, expected one that the masks allow",
+        return vb__fail(err, VB_E_NOT_FOUND,
+                        "sampling at position %lld: no token is left, expected one that the masks allow",
                         (long long)r->position);
     if (max == __builtin_inff())
-        return vb__fail(err, VB_E_NONFINITE, "logits at position %lld: out of range after bias, penalties and temperature",
+        return vb__fail(err, VB_E_NONFINITE,
+                        "logits at position %lld: out of range after bias, penalties and temperature",
                         (long long)r->position);
     int32_t best = first_of(s, s->z, max);
     vb__sample result = {.id = best, .survivors = 1};
@@ -404,7 +413,8 @@ static vb_err pick(vb__sampler *s, const vb__sample_row *r, vb__sample *out, vb_
             for (int32_t i = 0; i < n; i++) {
                 int32_t id = all ? i : s->id[i];
                 s->id[kept] = id;
-                kept += s->z[id] > -__builtin_inff() && (o->min_p <= 0.0f || exp_negative(s->z[id] - max) >= o->min_p);
+                kept += s->z[id] > -__builtin_inff() &&
+                        (o->min_p <= 0.0f || exp_negative(s->z[id] - max) >= o->min_p);
             }
             n = kept;
             all = n == s->vocab;

@@ -45,7 +45,8 @@ static vb_err read_config(json_t *root, const char *file, vb__generation_config 
     char where[128];
     if (!json_is_object(root)) {
         char is[64];
-        return vb__fail(err, VB_E_FORMAT, "%s: %s, expected an object", file, vb__json_is(root, is, sizeof is));
+        return vb__fail(err, VB_E_FORMAT, "%s: %s, expected an object", file,
+                        vb__json_is(root, is, sizeof is));
     }
     snprintf(where, sizeof where, "%.100s: ", file);
     vb__json_at at = {root, where};
@@ -55,7 +56,8 @@ static vb_err read_config(json_t *root, const char *file, vb__generation_config 
     VB_TRY(read_float(at, "temperature", 0, 100, VB_SET_TEMPERATURE, &s->set, &s->temperature, err));
     VB_TRY(read_float(at, "top_p", 0, 1, VB_SET_TOP_P, &s->set, &s->top_p, err));
     VB_TRY(read_float(at, "min_p", 0, 1, VB_SET_MIN_P, &s->set, &s->min_p, err));
-    VB_TRY(read_float(at, "repetition_penalty", 1e-3, 100, VB_SET_REPEAT_PENALTY, &s->set, &s->repeat_penalty, err));
+    VB_TRY(read_float(at, "repetition_penalty", 1e-3, 100, VB_SET_REPEAT_PENALTY, &s->set, &s->repeat_penalty,
+                      err));
     if (vb__json_get(at, "top_k")) {
         VB_TRY(vb__json_i32(at, "top_k", INT32_MIN, INT32_MAX, &s->top_k, err));
         s->set |= VB_SET_TOP_K;
@@ -97,8 +99,8 @@ vb_err vb__generation_config_read(const char *folder, vb__generation_config *out
 vb_err vb__sampling_resolve(const vb_sampling *request, const vb_sampling *flags, const vb_sampling *file,
                             vb_sampling *out, vb_error *err) {
     const vb_sampling *sources[] = {file, flags, request}; /* weakest first */
-    vb_sampling r = {.set = VB_SET_TEMPERATURE | VB_SET_TOP_K | VB_SET_TOP_P | VB_SET_MIN_P | VB_SET_REPEAT_PENALTY |
-                            VB_SET_PRESENCE_PENALTY | VB_SET_FREQUENCY_PENALTY,
+    vb_sampling r = {.set = VB_SET_TEMPERATURE | VB_SET_TOP_K | VB_SET_TOP_P | VB_SET_MIN_P |
+                            VB_SET_REPEAT_PENALTY | VB_SET_PRESENCE_PENALTY | VB_SET_FREQUENCY_PENALTY,
                      .top_p = 1.0f,
                      .repeat_penalty = 1.0f};
     for (int i = 0; i < 3; i++) {
@@ -139,8 +141,10 @@ vb_err vb__sampling_check(const vb_sampling *s, vb_error *err) {
     if (s->set & VB_SET_TEMPERATURE) VB_TRY(in_range("temperature", s->temperature, 0.0f, 100.0f, err));
     if (s->set & VB_SET_TOP_P) VB_TRY(in_range("top_p", s->top_p, 0.0f, 1.0f, err));
     if (s->set & VB_SET_MIN_P) VB_TRY(in_range("min_p", s->min_p, 0.0f, 1.0f, err));
-    if (s->set & VB_SET_REPEAT_PENALTY) VB_TRY(in_range("repeat_penalty", s->repeat_penalty, 0.001f, 100.0f, err));
-    if (s->set & VB_SET_PRESENCE_PENALTY) VB_TRY(in_range("presence_penalty", s->presence_penalty, -100.0f, 100.0f, err));
+    if (s->set & VB_SET_REPEAT_PENALTY)
+        VB_TRY(in_range("repeat_penalty", s->repeat_penalty, 0.001f, 100.0f, err));
+    if (s->set & VB_SET_PRESENCE_PENALTY)
+        VB_TRY(in_range("presence_penalty", s->presence_penalty, -100.0f, 100.0f, err));
     if (s->set & VB_SET_FREQUENCY_PENALTY)
         VB_TRY(in_range("frequency_penalty", s->frequency_penalty, -100.0f, 100.0f, err));
     return VB_OK;
@@ -149,9 +153,11 @@ vb_err vb__sampling_check(const vb_sampling *s, vb_error *err) {
 vb_err vb__logit_bias_check(const vb_logit_bias *bias, int32_t n, int32_t vocab, vb_error *err) {
     for (int32_t i = 0; i < n; i++) {
         if (bias[i].id < 0 || bias[i].id >= vocab)
-            return vb__fail(err, VB_E_RANGE, "logit_bias: token id %d, expected 0 to %d", bias[i].id, vocab - 1);
+            return vb__fail(err, VB_E_RANGE, "logit_bias: token id %d, expected 0 to %d", bias[i].id,
+                            vocab - 1);
         if (!isfinite(bias[i].bias))
-            return vb__fail(err, VB_E_RANGE, "logit_bias: token id %d has a bias that is not finite", bias[i].id);
+            return vb__fail(err, VB_E_RANGE, "logit_bias: token id %d has a bias that is not finite",
+                            bias[i].id);
     }
     return VB_OK;
 }

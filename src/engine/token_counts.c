@@ -7,15 +7,16 @@
 vb_err vb__token_counts_init(vb__token_counts *c, int64_t max_distinct, vb_error *err) {
     memset(c, 0, sizeof *c);
     if (max_distinct < 1 || max_distinct > VB_LIMIT_VOCAB)
-        return vb__fail(err, VB_E_RANGE, "token counts: room for %lld tokens, expected 1 to %d", (long long)max_distinct,
-                        (int)VB_LIMIT_VOCAB);
+        return vb__fail(err, VB_E_RANGE, "token counts: room for %lld tokens, expected 1 to %d",
+                        (long long)max_distinct, (int)VB_LIMIT_VOCAB);
     uint32_t slots = 16;
     while (slots < 2 * (uint64_t)max_distinct) slots *= 2;
     c->entries = vb__calloc(VB_TAG_ENGINE, (size_t)max_distinct, sizeof *c->entries);
     c->slots = vb__calloc(VB_TAG_ENGINE, slots, sizeof *c->slots);
     if (!c->entries || !c->slots) {
         vb__token_counts_fini(c);
-        return vb__fail(err, VB_E_MEMORY, "token counts: out of memory for %lld tokens", (long long)max_distinct);
+        return vb__fail(err, VB_E_MEMORY, "token counts: out of memory for %lld tokens",
+                        (long long)max_distinct);
     }
     c->max = (uint32_t)max_distinct;
     c->mask = slots - 1;

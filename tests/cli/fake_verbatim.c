@@ -1,6 +1,6 @@
-/* A stand-in for the library, so that the command line can be tested without a model: ids are bytes, a template
- * puts "<role>" in front of each message, and the answer is the prompt's text in capitals, one token a byte. Models
- * are folders; one named "bare" has no tokenizer, one named "plain" no template. */
+/* A stand-in for the library, so that the command line can be tested without a model: ids are bytes, a
+ * template puts "<role>" in front of each message, and the answer is the prompt's text in capitals, one token
+ * a byte. Models are folders; one named "bare" has no tokenizer, one named "plain" no template. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -19,14 +19,21 @@ struct vb_tokenizer {
     int unused;
 };
 
-void vb_string_free(char *s) { vb__free(s); }
-void vb_ids_free(int32_t *ids) { vb__free(ids); }
-void vb_log_set(vb_log_fn *fn, void *user, int min_level) { (void)fn, (void)user, (void)min_level; }
+void vb_string_free(char *s) {
+    vb__free(s);
+}
+void vb_ids_free(int32_t *ids) {
+    vb__free(ids);
+}
+void vb_log_set(vb_log_fn *fn, void *user, int min_level) {
+    (void)fn, (void)user, (void)min_level;
+}
 void vb_model_options_init(vb_model_options *o) {
     *o = (vb_model_options){.activations = 8, .parallel = 1, .head_chunk = true, .draft = "auto"};
 }
 vb_err vb_model_open(const vb_model_options *o, vb_model **out, vb_error *err) {
-    if (!vb__file_is_dir(o->path)) return vb__fail(err, VB_E_NOT_FOUND, "%.100s: no such folder, expected a model", o->path);
+    if (!vb__file_is_dir(o->path))
+        return vb__fail(err, VB_E_NOT_FOUND, "%.100s: no such folder, expected a model", o->path);
     vb_model *m = vb__calloc(VB_TAG_MISC, 1, sizeof *m);
     m->path = vb__strdup(VB_TAG_MISC, o->path);
     m->o = *o;
@@ -40,10 +47,18 @@ void vb_model_close(vb_model *m) {
 }
 void vb_model_get_info(const vb_model *m, vb_model_info *out) {
     const char *base = vb__path_base(m->path);
-    *out = (vb_model_info){.path = m->path, .architecture = "fake", .klass = "cpu", .level = "c", .contract = 1,
-                           .activations = m->o.activations, .threads = m->o.threads ? m->o.threads : 1, .vocab = 256, .ctx = 100,
+    *out = (vb_model_info){.path = m->path,
+                           .architecture = "fake",
+                           .klass = "cpu",
+                           .level = "c",
+                           .contract = 1,
+                           .activations = m->o.activations,
+                           .threads = m->o.threads ? m->o.threads : 1,
+                           .vocab = 256,
+                           .ctx = 100,
                            .has_tokenizer = strcmp(base, "bare") != 0,
-                           .has_chat_template = strcmp(base, "bare") != 0 && (strcmp(base, "plain") != 0 || m->o.chat_template)};
+                           .has_chat_template = strcmp(base, "bare") != 0 &&
+                                                (strcmp(base, "plain") != 0 || m->o.chat_template)};
 }
 
 static vb_err bytes(const char *s, size_t len, int32_t **ids, int32_t *count) {
@@ -52,24 +67,28 @@ static vb_err bytes(const char *s, size_t len, int32_t **ids, int32_t *count) {
     *count = (int32_t)len;
     return VB_OK;
 }
-vb_err vb_tokenize(const vb_model *m, const char *text, size_t len, bool parse_special, bool parse_added, bool add_special,
-                   int32_t **ids, int32_t *count, vb_error *err) {
+vb_err vb_tokenize(const vb_model *m, const char *text, size_t len, bool parse_special, bool parse_added,
+                   bool add_special, int32_t **ids, int32_t *count, vb_error *err) {
     (void)parse_special, (void)parse_added, (void)add_special;
     vb_model_info i;
     vb_model_get_info(m, &i);
-    if (!i.has_tokenizer) return vb__fail(err, VB_E_NOT_FOUND, "tokenizer.json: is missing, expected one for text");
+    if (!i.has_tokenizer)
+        return vb__fail(err, VB_E_NOT_FOUND, "tokenizer.json: is missing, expected one for text");
     return bytes(text, len, ids, count);
 }
-vb_err vb_detokenize(const vb_model *m, const int32_t *ids, int32_t count, bool skip_special, char **text, size_t *len, vb_error *err) {
+vb_err vb_detokenize(const vb_model *m, const int32_t *ids, int32_t count, bool skip_special, char **text,
+                     size_t *len, vb_error *err) {
     (void)m, (void)ids, (void)count, (void)skip_special, (void)text, (void)len;
     return vb__fail(err, VB_E_UNSUPPORTED, "fake");
 }
-vb_err vb_apply_template(const vb_model *m, const char *messages_json, const char *tools_json, const char *kwargs_json,
-                         bool add_generation_prompt, char **text, int32_t **ids, int32_t *count, vb_error *err) {
+vb_err vb_apply_template(const vb_model *m, const char *messages_json, const char *tools_json,
+                         const char *kwargs_json, bool add_generation_prompt, char **text, int32_t **ids,
+                         int32_t *count, vb_error *err) {
     (void)tools_json, (void)kwargs_json, (void)add_generation_prompt, (void)text;
     vb_model_info info;
     vb_model_get_info(m, &info);
-    if (!info.has_tokenizer) return vb__fail(err, VB_E_NOT_FOUND, "tokenizer.json: is missing, expected one for text");
+    if (!info.has_tokenizer)
+        return vb__fail(err, VB_E_NOT_FOUND, "tokenizer.json: is missing, expected one for text");
     json_t *a = json_loads(messages_json, 0, NULL), *v;
     vb__buffer b;
     vb__buffer_init(&b, 1 << 20);
@@ -81,7 +100,9 @@ vb_err vb_apply_template(const vb_model *m, const char *messages_json, const cha
     vb__buffer_fini(&b);
     return e;
 }
-void vb_request_init(vb_request *r) { *r = (vb_request){.max_tokens = -1, .top_logprobs = -1}; }
+void vb_request_init(vb_request *r) {
+    *r = (vb_request){.max_tokens = -1, .top_logprobs = -1};
+}
 void vb_result_fini(vb_result *r) {
     vb__free(r->text);
     vb__free(r->ids);
@@ -92,15 +113,24 @@ void vb_result_fini(vb_result *r) {
 vb_err vb_generate(vb_model *m, const vb_request *r, vb_result *out, vb_error *err) {
     float logits[256] = {0};
     int32_t n = r->prompt_count;
-    if (r->prompt_count > 100) return vb__fail(err, VB_E_CONTEXT_FULL, "prompt: %d tokens, expected at most 100", r->prompt_count);
+    if (r->prompt_count > 100)
+        return vb__fail(err, VB_E_CONTEXT_FULL, "prompt: %d tokens, expected at most 100", r->prompt_count);
     if (m->o.parallel < 1 + r->neighbours) return vb__fail(err, VB_E_INTERNAL, "neighbours");
     if (r->max_tokens >= 0 && r->max_tokens < n) n = (int32_t)r->max_tokens;
-    *out = (vb_result){.text = vb__calloc(VB_TAG_MISC, (size_t)n + 1, 1), .ids = vb__calloc(VB_TAG_MISC, (size_t)n + 1, 4),
-                       .count = n, .text_len = (size_t)n, .finish = n < r->prompt_count ? VB_FINISH_LENGTH : VB_FINISH_STOP,
-                       .sampling = r->sampling, .prefill_s = 0.5, .decode_s = 0.25, .draft_kind = "none", .draft_width = 1};
+    *out = (vb_result){.text = vb__calloc(VB_TAG_MISC, (size_t)n + 1, 1),
+                       .ids = vb__calloc(VB_TAG_MISC, (size_t)n + 1, 4),
+                       .count = n,
+                       .text_len = (size_t)n,
+                       .finish = n < r->prompt_count ? VB_FINISH_LENGTH : VB_FINISH_STOP,
+                       .sampling = r->sampling,
+                       .prefill_s = 0.5,
+                       .decode_s = 0.25,
+                       .draft_kind = "none",
+                       .draft_width = 1};
     if (!(r->sampling.set & VB_SET_SEED)) out->sampling.seed = 77;
     if (r->hash_logits) memset(out->logits_sha256, 'a', 64);
-    int32_t first = r->all_logits ? 0 : r->prompt_count - 1, rows = r->prompt_count - 1 + (n ? n : r->all_logits);
+    int32_t first = r->all_logits ? 0 : r->prompt_count - 1,
+            rows = r->prompt_count - 1 + (n ? n : r->all_logits);
     for (int32_t i = first; i < rows && r->logits_row; i++) {
         logits[0] = (float)i;
         vb_err e = r->logits_row(r->user, logits, 256);
@@ -116,8 +146,10 @@ vb_err vb_generate(vb_model *m, const vb_request *r, vb_result *out, vb_error *e
 }
 vb_err vb_inspect_json(const char *path, int64_t ctx, char **json, vb_error *err) {
     (void)path, (void)ctx, (void)err;
-    *json = vb__strdup(VB_TAG_MISC, "{\"architecture\":\"fake\",\"weight_bytes\":5242880,\"tensors\":[{\"name\":\"a\",\"shape\":\"1x2\"},"
-                                    "{\"name\":\"bb\",\"shape\":\"3\"}],\"memory\":{\"state_bytes\":10}}");
+    *json = vb__strdup(
+        VB_TAG_MISC,
+        "{\"architecture\":\"fake\",\"weight_bytes\":5242880,\"tensors\":[{\"name\":\"a\",\"shape\":\"1x2\"},"
+        "{\"name\":\"bb\",\"shape\":\"3\"}],\"memory\":{\"state_bytes\":10}}");
     return VB_OK;
 }
 vb_err vb_tokenizer_open(const char *folder, vb_tokenizer **out, vb_error *err) {
@@ -125,8 +157,11 @@ vb_err vb_tokenizer_open(const char *folder, vb_tokenizer **out, vb_error *err) 
     *out = vb__calloc(VB_TAG_MISC, 1, sizeof **out);
     return VB_OK;
 }
-void vb_tokenizer_close(vb_tokenizer *t) { vb__free(t); }
-vb_err vb_tokenize_line(const vb_tokenizer *t, bool decode, const char *line, size_t len, char **out, vb_error *err) {
+void vb_tokenizer_close(vb_tokenizer *t) {
+    vb__free(t);
+}
+vb_err vb_tokenize_line(const vb_tokenizer *t, bool decode, const char *line, size_t len, char **out,
+                        vb_error *err) {
     (void)t;
     json_t *o = json_loadb(line, len, 0, NULL);
     if (!json_is_object(o)) {
@@ -142,7 +177,8 @@ vb_err vb_tokenize_line(const vb_tokenizer *t, bool decode, const char *line, si
         vb__buffer_puts(&b, "\"}");
     } else {
         const char *s = json_string_value(json_object_get(o, "text"));
-        for (size_t i = 0; s && s[i]; i++) vb__buffer_printf(&b, "%s%d", i ? "," : "{\"ids\":[", (unsigned char)s[i]);
+        for (size_t i = 0; s && s[i]; i++)
+            vb__buffer_printf(&b, "%s%d", i ? "," : "{\"ids\":[", (unsigned char)s[i]);
         vb__buffer_puts(&b, "]}");
     }
     json_decref(o);
@@ -154,22 +190,28 @@ vb_err vb_template_line(const char *line, size_t len, char **out, vb_error *err)
     *out = vb__strdup(VB_TAG_MISC, len > 2 ? "{\"text\":\"x\"}" : "{\"error\":\"empty\"}");
     return VB_OK;
 }
-vb_err vb_template_render_folder(const char *folder, const char *template_path, const char *json, size_t len, char **out, vb_error *err) {
+vb_err vb_template_render_folder(const char *folder, const char *template_path, const char *json, size_t len,
+                                 char **out, vb_error *err) {
     (void)folder, (void)template_path, (void)err;
     *out = vb__strndup(VB_TAG_MISC, json, len);
     return VB_OK;
 }
-vb_err vb_quantize(const char *src, const char *dst, int32_t bits, int32_t group_size, vb_progress_fn *progress, void *user, vb_error *err) {
+vb_err vb_quantize(const char *src, const char *dst, int32_t bits, int32_t group_size,
+                   vb_progress_fn *progress, void *user, vb_error *err) {
     (void)src, (void)dst;
     for (int i = 0; i <= 10; i++) progress(user, "quantize", i, 10);
     return vb__fail(err, VB_E_UNSUPPORTED, "quantize: %d bits, groups of %d", bits, group_size);
 }
-void vb_bench_options_init(vb_bench_options *o) { *o = (vb_bench_options){.weights = "q4", .ctx = 1024, .prefill_tokens = 512}; }
+void vb_bench_options_init(vb_bench_options *o) {
+    *o = (vb_bench_options){.weights = "q4", .ctx = 1024, .prefill_tokens = 512};
+}
 vb_err vb_bench_json(const vb_bench_options *o, char **json, vb_error *err) {
     vb__buffer b;
     (void)err;
     vb__buffer_init(&b, 4096);
-    vb__buffer_printf(&b, "{\"geometry\":\"%s\",\"widths\":[{\"rows\":1,\"seconds\":0.5},{\"rows\":16,\"seconds\":0.75}]}", o->geometry ? o->geometry : "model");
+    vb__buffer_printf(
+        &b, "{\"geometry\":\"%s\",\"widths\":[{\"rows\":1,\"seconds\":0.5},{\"rows\":16,\"seconds\":0.75}]}",
+        o->geometry ? o->geometry : "model");
     *json = vb__buffer_take(&b);
     return VB_OK;
 }

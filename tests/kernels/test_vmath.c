@@ -1,5 +1,5 @@
-/* vmath: every level against the scalar definition bit by bit, and the definition against libm in f64 and long
- * double. `--bench` prints the time per value of each form. */
+/* vmath: every level against the scalar definition bit by bit, and the definition against libm in f64 and
+ * long double. `--bench` prints the time per value of each form. */
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/fp_env.h"
@@ -31,7 +31,9 @@ static float scalar(int function, float x) {
 
 static const char *const g_names[] = {"exp", "log", "log1p", "sigmoid", "silu", "softplus"};
 
-static bool same(float a, float b) { return (a != a && b != b) || vb__bits32(a) == vb__bits32(b); }
+static bool same(float a, float b) {
+    return (a != a && b != b) || vb__bits32(a) == vb__bits32(b);
+}
 
 static void compare_levels(const float *x, int n) {
     static float want[CHUNK], got[CHUNK];
@@ -42,8 +44,8 @@ static void compare_levels(const float *x, int n) {
             else vb__test_vmath_avx512(f, got, x, n);
             for (int i = 0; i < n; i++) {
                 if (!same(want[i], got[i]))
-                    fail_msg("%s %s(%a): got %a, want %a", vb__cpu_level_name((vb__cpu_level)level), g_names[f],
-                             (double)x[i], (double)got[i], (double)want[i]);
+                    fail_msg("%s %s(%a): got %a, want %a", vb__cpu_level_name((vb__cpu_level)level),
+                             g_names[f], (double)x[i], (double)got[i], (double)want[i]);
             }
         }
     }
@@ -74,8 +76,10 @@ static void levels_return_the_same_bits(void **state) {
 static void special_values(void **state) {
     (void)state;
     float inf = INFINITY, nan = NAN;
-    static const float around[] = {0.0f, 0x1p-149f, 0x1p-126f, 0x1p-24f, 0.5f, 1.0f, 20.0f, 0x1.62e42ep+6f, 0x1.5d589ep+6f,
-                                   88.73f, 104.0f, 0x1p24f, 0x1p126f, 0x1p127f, 0x1.fffffep+127f, 0x1.6a09e6p-1f, 0x1.6a09e6p+0f};
+    static const float around[] = {
+        0.0f,     0x1p-149f,      0x1p-126f,        0x1p-24f,       0.5f,          1.0f,
+        20.0f,    0x1.62e42ep+6f, 0x1.5d589ep+6f,   88.73f,         104.0f,        0x1p24f,
+        0x1p126f, 0x1p127f,       0x1.fffffep+127f, 0x1.6a09e6p-1f, 0x1.6a09e6p+0f};
     static float x[CHUNK];
     int n = 0;
     for (size_t i = 0; i < sizeof around / sizeof around[0]; i++) {
@@ -101,11 +105,13 @@ static void special_values(void **state) {
     assert_true(vb__bits32(vb__expf(-87.33655f)) == 0 && vb__expf(VB_EXP_LO) >= 0x1p-126f);
     assert_true(isfinite(vb__expf(VB_EXP_HI)) && isinf(vb__expf(88.7228394f)));
     assert_true(vb__logf(0.0f) == -inf && vb__logf(-0.0f) == -inf && vb__logf(0x1p-127f) == -inf);
-    assert_true(isnan(vb__logf(-1.0f)) && isnan(vb__logf(-inf)) && isnan(vb__logf(nan)) && vb__logf(inf) == inf);
+    assert_true(isnan(vb__logf(-1.0f)) && isnan(vb__logf(-inf)) && isnan(vb__logf(nan)) &&
+                vb__logf(inf) == inf);
     assert_true(vb__bits32(vb__logf(1.0f)) == 0);
     assert_true(vb__log1pf(-1.0f) == -inf && isnan(vb__log1pf(-1.0000001f)) && isnan(vb__log1pf(-inf)));
     assert_true(vb__log1pf(inf) == inf && isnan(vb__log1pf(nan)) && vb__bits32(vb__log1pf(0.0f)) == 0);
-    assert_true(vb__sigmoidf(0.0f) == 0.5f && vb__sigmoidf(inf) == 1.0f && vb__bits32(vb__sigmoidf(-inf)) == 0);
+    assert_true(vb__sigmoidf(0.0f) == 0.5f && vb__sigmoidf(inf) == 1.0f &&
+                vb__bits32(vb__sigmoidf(-inf)) == 0);
     assert_true(vb__siluf(0.0f) == 0.0f && vb__siluf(inf) == inf && isnan(vb__siluf(-inf)));
     assert_true(vb__softplusf(21.0f) == 21.0f && vb__softplusf(inf) == inf && vb__softplusf(-inf) == 0.0f);
     assert_true(isnan(vb__sigmoidf(nan)) && isnan(vb__siluf(nan)) && isnan(vb__softplusf(nan)));
@@ -116,12 +122,16 @@ static void special_values(void **state) {
     assert_true(isnan(si) && isnan(co));
     vb__sincosf(nan, &si, &co);
     assert_true(isnan(si) && isnan(co) && isnan(vb__sinf(0x1p31f)) && isnan(vb__cosf(-0x1p31f)));
-    assert_true(vb__exp64(0.0) == 1.0 && vb__exp64(-0.0) == 1.0 && vb__exp64(-(double)inf) == 0.0 && isinf(vb__exp64(710.0)));
-    assert_true(vb__exp64(-708.4) == 0.0 && vb__exp64(-708.39) > 0.0 && isfinite(vb__exp64(709.78)) && isnan(vb__exp64(NAN)));
-    assert_true(vb__log64(1.0) == 0.0 && isinf(vb__log64(0.0)) && isnan(vb__log64(-1.0)) && isnan(vb__log64(NAN)));
+    assert_true(vb__exp64(0.0) == 1.0 && vb__exp64(-0.0) == 1.0 && vb__exp64(-(double)inf) == 0.0 &&
+                isinf(vb__exp64(710.0)));
+    assert_true(vb__exp64(-708.4) == 0.0 && vb__exp64(-708.39) > 0.0 && isfinite(vb__exp64(709.78)) &&
+                isnan(vb__exp64(NAN)));
+    assert_true(vb__log64(1.0) == 0.0 && isinf(vb__log64(0.0)) && isnan(vb__log64(-1.0)) &&
+                isnan(vb__log64(NAN)));
 }
 
-/* Distance in units in the last place of the f32 nearest to `want`; NaN or a wrong infinity counts as huge. */
+/* Distance in units in the last place of the f32 nearest to `want`; NaN or a wrong infinity counts as huge.
+ */
 static double ulps(float got, double want) {
     float w = (float)want;
     if (!isfinite(w)) return same(got, w) ? 0 : 1e9;
@@ -168,13 +178,14 @@ static void errors_are_within_the_stated_bounds(void **state) {
     for (int i = 0; i < 3000000; i++) {
         s = s * 6364136223846793005ull + 1442695040888963407ull;
         float x = vb__float32((uint32_t)(s >> 33) % 0x4b800001u); /* every magnitude up to 2^24 */
-        if (i % 3 == 0) x = (float)(s >> 40);                        /* positions */
+        if (i % 3 == 0) x = (float)(s >> 40);                     /* positions */
         if (x < 0x1p-120f) continue;
         float si, co;
         vb__sincosf(x, &si, &co);
         double d = fmax(ulps(si, sin((double)x)), ulps(co, cos((double)x)));
         if (d > worst) worst = d, at = x;
-        if (!same(vb__sinf(-x), -si) || !same(vb__cosf(-x), co)) fail_msg("sincos(-%a) is not the mirror image", (double)x);
+        if (!same(vb__sinf(-x), -si) || !same(vb__cosf(-x), co))
+            fail_msg("sincos(-%a) is not the mirror image", (double)x);
     }
     printf("vmath: sincos   %.5f ulp (at %a), bound 0.51\n", worst, (double)at);
     assert_true(worst <= 0.51 && !bad);
@@ -193,7 +204,8 @@ static void errors_are_within_the_stated_bounds(void **state) {
         d = want == 0 ? 0 : fabsl(got - want) / ldexpl(1.0L, e - 53);
         if (d > worst_l) worst_l = d;
     }
-    printf("vmath: exp64    %.3Lf ulp, bound 1.05\nvmath: log64    %.3Lf ulp, bound 1.05\n", worst_e, worst_l);
+    printf("vmath: exp64    %.3Lf ulp, bound 1.05\nvmath: log64    %.3Lf ulp, bound 1.05\n", worst_e,
+           worst_l);
     assert_true(worst_e <= 1.05L && worst_l <= 1.05L);
 }
 
@@ -206,7 +218,8 @@ static void bench(void) {
             double best = 1e9;
             for (int k = 0; k < 200; k++) {
                 double t = vb__now();
-                if (level == VB_CPU_C) for (int i = 0; i < CHUNK; i++) y[i] = scalar(f, x[i]);
+                if (level == VB_CPU_C)
+                    for (int i = 0; i < CHUNK; i++) y[i] = scalar(f, x[i]);
                 else if (level == VB_CPU_AVX2) vb__test_vmath_avx2(f, y, x, CHUNK);
                 else vb__test_vmath_avx512(f, y, x, CHUNK);
                 t = vb__now() - t;

@@ -46,7 +46,7 @@ static void what_is_not_strict_json_is_refused(void **state) {
     /* brackets in strings do not count, and an escaped quote does not end a string */
     char s[700] = "[\"\\\"";
     memset(s + 4, '[', 600);
-    strcpy(s + 604, "\"]");
+    memcpy(s + 604, "\"]", 3);
     json_t *doc = NULL;
     vb_error err;
     assert_int_equal(vb__json_parse(s, strlen(s), 1 << 20, "f.json", &doc, &err), VB_OK);

@@ -1,5 +1,5 @@
-/* Sampling: values of the Python oracle (tools/oracle/sampler.py), a plain sorted implementation on random rows, and
- * properties. `--bench` times a large vocabulary. */
+/* Sampling: values of the Python oracle (tools/oracle/sampler.py), a plain sorted implementation on random
+ * rows, and properties. `--bench` times a large vocabulary. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/fp_env.h"
@@ -23,8 +23,12 @@ static uint32_t rnd(void) {
     g_seed = g_seed * 6364136223846793005ull + 1442695040888963407ull;
     return (uint32_t)(g_seed >> 32);
 }
-static float uniform(void) { return (float)(rnd() >> 8) * 0x1p-24f; }
-static float bell(void) { return (uniform() + uniform() + uniform() + uniform() - 2.0f) * 1.7f; }
+static float uniform(void) {
+    return (float)(rnd() >> 8) * 0x1p-24f;
+}
+static float bell(void) {
+    return (uniform() + uniform() + uniform() + uniform() - 2.0f) * 1.7f;
+}
 
 static vb__sampler *make(int32_t vocab) {
     vb__sampler *s = NULL;
@@ -41,10 +45,14 @@ static vb__sample pick(vb__sampler *s, vb__sample_row r) {
 
 static void philox_has_the_published_values(void **state) {
     (void)state;
-    static const struct { uint32_t c[4], k[2], want[4]; } v[] = {
+    static const struct {
+        uint32_t c[4], k[2], want[4];
+    } v[] = {
         {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
         {{~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}, {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+         {0xa4093822, 0x299f31d0},
+         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
     };
     for (size_t i = 0; i < sizeof v / sizeof v[0]; i++) {
         uint32_t out[4];
@@ -106,14 +114,21 @@ static void one_case(const json_t *c, const json_t *rows) {
     uint32_t *tokens = mask_without(json_object_get(c, "no_token"), vocab);
     uint32_t *grammar = mask_without(json_object_get(c, "forbidden"), vocab);
     vb__sampler *s = make(vocab);
-    vb__sample got = pick(s, (vb__sample_row){.logits = x, .options = &o, .token_mask = tokens, .grammar_mask = grammar,
-                                              .bias = bias, .n_bias = n_bias, .counts = &counts,
+    vb__sample got = pick(s, (vb__sample_row){.logits = x,
+                                              .options = &o,
+                                              .token_mask = tokens,
+                                              .grammar_mask = grammar,
+                                              .bias = bias,
+                                              .n_bias = n_bias,
+                                              .counts = &counts,
                                               .position = (int64_t)number_or(c, "position", 0),
                                               .choice = (uint32_t)number_or(c, "choice", 0),
                                               .top_logprobs = (int32_t)number_or(c, "top_logprobs", 0)});
     const json_t *want = json_object_get(c, "want"), *top = json_object_get(want, "top");
-    bool same = got.id == (int32_t)number_or(want, "id", -1) && got.survivors == (int32_t)number_or(want, "survivors", -1) &&
-                (double)vb__bits32(got.logprob) == number_or(want, "logprob", -1) && (size_t)got.n_top == json_array_size(top);
+    bool same = got.id == (int32_t)number_or(want, "id", -1) &&
+                got.survivors == (int32_t)number_or(want, "survivors", -1) &&
+                (double)vb__bits32(got.logprob) == number_or(want, "logprob", -1) &&
+                (size_t)got.n_top == json_array_size(top);
     for (int32_t k = 0; same && k < got.n_top; k++) {
         const json_t *t = json_array_get(top, (size_t)k);
         same = got.top[k].id == json_integer_value(json_array_get(t, 0)) &&
@@ -121,7 +136,8 @@ static void one_case(const json_t *c, const json_t *rows) {
     }
     if (!same) {
         char *text = json_dumps(c, 0);
-        fail_msg("id %d survivors %d logprob %u n_top %d in %s", got.id, got.survivors, vb__bits32(got.logprob), got.n_top, text);
+        fail_msg("id %d survivors %d logprob %u n_top %d in %s", got.id, got.survivors,
+                 vb__bits32(got.logprob), got.n_top, text);
     }
     vb__sampler_destroy(s);
     vb__token_counts_fini(&counts);
@@ -134,7 +150,8 @@ static void the_oracle_agrees(void **state) {
     (void)state;
     json_t *root = NULL;
     vb_error err;
-    if (vb__json_read(SOURCE_ROOT "/tests/data/sampler_cases.json", 64 << 20, NULL, &root, &err) != VB_OK) fail_msg("%s", err.text);
+    if (vb__json_read(SOURCE_ROOT "/tests/data/sampler_cases.json", 64 << 20, NULL, &root, &err) != VB_OK)
+        fail_msg("%s", err.text);
     size_t i;
     json_t *c;
     json_array_foreach(json_object_get(root, "cases"), i, c) one_case(c, json_object_get(root, "rows"));
@@ -142,7 +159,8 @@ static void the_oracle_agrees(void **state) {
     json_decref(root);
 }
 
-/* ---- Large rows against a sort -------------------------------------------------------------------------- */
+/* ---- Large rows against a sort --------------------------------------------------------------------------
+ */
 
 static const float *g_order;
 static int best_first(const void *a, const void *b) {
@@ -152,7 +170,8 @@ static int best_first(const void *a, const void *b) {
 }
 
 /* The contract with a sort, no masks or penalties. */
-static int32_t by_sorting(const float *x, int32_t n, const vb_sampling *o, int64_t position, int32_t *survivors) {
+static int32_t by_sorting(const float *x, int32_t n, const vb_sampling *o, int64_t position,
+                          int32_t *survivors) {
     float *z = malloc((size_t)n * sizeof *z);
     int32_t *id = malloc((size_t)n * sizeof *id);
     for (int32_t i = 0; i < n; i++) z[i] = x[i] / o->temperature, id[i] = i;
@@ -199,7 +218,7 @@ static void large_rows_agree_with_a_sort(void **state) {
         int shape = (int)(rnd() % 6);
         for (int32_t i = 0; i < n; i++) {
             x[i] = shape == 0   ? bell() * 3.0f
-                   : shape == 1 ? floorf(bell() * 4.0f) /* many ties */
+                   : shape == 1 ? floorf(bell() * 4.0f)  /* many ties */
                    : shape == 2 ? (float)i * 0.001f      /* ascending */
                    : shape == 3 ? (float)(n - i) * 0.01f /* descending */
                    : shape == 4 ? (rnd() % 50 ? -20.0f : bell())
@@ -212,18 +231,20 @@ static void large_rows_agree_with_a_sort(void **state) {
         if (rnd() % 3 == 0) o.min_p = uniform() * 0.2f;
         o.seed = (uint64_t)rnd() << 32 | rnd();
         vb__sampler *s = make(n);
-        vb__sample got = pick(s, (vb__sample_row){.logits = x, .options = &o, .position = round, .top_logprobs = -1});
+        vb__sample got =
+            pick(s, (vb__sample_row){.logits = x, .options = &o, .position = round, .top_logprobs = -1});
         int32_t survivors, want = by_sorting(x, n, &o, round, &survivors);
         if (got.id != want || got.survivors != survivors)
-            fail_msg("round %d n %d shape %d k %d p %a min %a: id %d of %d, want %d of %d", round, n, shape, o.top_k,
-                     (double)o.top_p, (double)o.min_p, got.id, got.survivors, want, survivors);
+            fail_msg("round %d n %d shape %d k %d p %a min %a: id %d of %d, want %d of %d", round, n, shape,
+                     o.top_k, (double)o.top_p, (double)o.min_p, got.id, got.survivors, want, survivors);
         vb__sampler_destroy(s);
         free(x);
     }
     vb__fp_leave(csr);
 }
 
-/* ---- Properties ----------------------------------------------------------------------------------------- */
+/* ---- Properties -----------------------------------------------------------------------------------------
+ */
 
 static void edges(void **state) {
     (void)state;
@@ -293,7 +314,8 @@ static void nothing_is_allocated_per_token(void **state) {
     uint64_t before = vb__alloc_calls();
     for (int i = 0; i < 200; i++) {
         o.top_k = i & 1 ? 20 : 0;
-        vb__sample v = pick(s, (vb__sample_row){.logits = x, .options = &o, .counts = &c, .position = i, .top_logprobs = 20});
+        vb__sample v = pick(
+            s, (vb__sample_row){.logits = x, .options = &o, .counts = &c, .position = i, .top_logprobs = 20});
         assert_int_equal(vb__token_counts_push(&c, v.id), VB_OK);
     }
     assert_true(vb__alloc_calls() == before);
@@ -341,8 +363,8 @@ static void a_block_rolls_back(void **state) {
     vb__token_counts_fini(&a);
 }
 
-/* Draws follow the softmax: chi-square over 12 tokens and 20000 positions at a fixed seed, 11 degrees of freedom
- * (31.3 is passed with probability 0.001). The next seed and the next choice draw other tokens. */
+/* Draws follow the softmax: chi-square over 12 tokens and 20000 positions at a fixed seed, 11 degrees of
+ * freedom (31.3 is passed with probability 0.001). The next seed and the next choice draw other tokens. */
 static void draws_follow_the_distribution(void **state) {
     (void)state;
     enum { V = 12, N = 20000 };
@@ -367,7 +389,8 @@ static void draws_follow_the_distribution(void **state) {
         other_seed += pick(s, r).id != id;
         o.seed = 42;
     }
-    for (int i = 0; i < V; i++) chi += (count[i] - N * p[i] / sum) * (count[i] - N * p[i] / sum) / (N * p[i] / sum);
+    for (int i = 0; i < V; i++)
+        chi += (count[i] - N * p[i] / sum) * (count[i] - N * p[i] / sum) / (N * p[i] / sum);
     printf("sampler: chi-square %.1f with 11 degrees of freedom\n", chi);
     assert_true(chi < 31.3);
     assert_true(other_seed > N / 2 && other_choice > N / 2);
@@ -384,7 +407,8 @@ static void logprobs_are_of_the_raw_row(void **state) {
     vb__sampler *s = make(V);
     vb_sampling o = g_plain;
     vb_logit_bias bias = {17, 100.0f};
-    vb__sample v = pick(s, (vb__sample_row){.logits = x, .options = &o, .bias = &bias, .n_bias = 1, .top_logprobs = 20});
+    vb__sample v =
+        pick(s, (vb__sample_row){.logits = x, .options = &o, .bias = &bias, .n_bias = 1, .top_logprobs = 20});
     assert_int_equal(v.id, 17);
     assert_true(fabs((double)v.logprob - ((double)x[17] - log(sum))) < 1e-5);
     assert_int_equal(v.n_top, 20);
@@ -396,15 +420,18 @@ static void logprobs_are_of_the_raw_row(void **state) {
 static void options_resolve_one_by_one(void **state) {
     (void)state;
     vb_error err;
-    static const char text[] = "{\"do_sample\": true, \"temperature\": 0.7, \"top_p\": 0.95, \"top_k\": 20, \"eos_token_id\": [5, 7],"
+    static const char text[] = "{\"do_sample\": true, \"temperature\": 0.7, \"top_p\": 0.95, \"top_k\": 20, "
+                               "\"eos_token_id\": [5, 7],"
                                "\"repetition_penalty\": 1.05, \"other\": null}";
     vb__generation_config g;
     assert_int_equal(vb__generation_config_parse(text, strlen(text), "g.json", &g, &err), VB_OK);
     assert_true(g.n_eos == 2 && g.eos[0] == 5 && g.eos[1] == 7 && g.sampling.top_k == 20);
-    vb_sampling flags = {.set = VB_SET_TOP_K, .top_k = 7}, request = {.set = VB_SET_TEMPERATURE | VB_SET_SEED, .temperature = 0.2f, .seed = 9}, out;
+    vb_sampling flags = {.set = VB_SET_TOP_K, .top_k = 7},
+                request = {.set = VB_SET_TEMPERATURE | VB_SET_SEED, .temperature = 0.2f, .seed = 9}, out;
     assert_int_equal(vb__sampling_resolve(&request, &flags, &g.sampling, &out, &err), VB_OK);
     assert_true(out.temperature == 0.2f && out.top_k == 7 && out.top_p == 0.95f && out.min_p == 0.0f);
-    assert_true(out.repeat_penalty == 1.05f && out.presence_penalty == 0.0f && out.seed == 9 && out.set == 0xff);
+    assert_true(out.repeat_penalty == 1.05f && out.presence_penalty == 0.0f && out.seed == 9 &&
+                out.set == 0xff);
     assert_int_equal(vb__sampling_resolve(NULL, NULL, NULL, &out, &err), VB_OK);
     assert_true(out.temperature == 0.0f && out.top_k == 0 && out.top_p == 1.0f && out.repeat_penalty == 1.0f);
     uint64_t seed = out.seed;
@@ -413,11 +440,19 @@ static void options_resolve_one_by_one(void **state) {
     request = (vb_sampling){.set = VB_SET_TOP_P, .top_p = NAN};
     assert_int_equal(vb__sampling_resolve(&request, NULL, NULL, &out, &err), VB_E_RANGE);
     assert_non_null(strstr(err.text, "top_p"));
-    static const struct { const char *text, *field; float temperature; } v[] = {
-        {"{}", NULL, 0}, {"{\"do_sample\": false, \"temperature\": 0.9}", NULL, 0}, {"{\"do_sample\": true}", NULL, 1},
-        {"{\"temperature\": \"hot\"}", "temperature", 0}, {"{\"top_k\": 1.5}", "top_k", 0}, {"{\"top_p\": 2}", "top_p", 0},
-        {"{\"eos_token_id\": [1, -1]}", "eos_token_id[1]", 0}, {"{\"eos_token_id\": \"x\"}", "eos_token_id", 0}, {"[]", "g.json", 0},
-        {"{\"eos_token_id\": 12}", NULL, 0}};
+    static const struct {
+        const char *text, *field;
+        float temperature;
+    } v[] = {{"{}", NULL, 0},
+             {"{\"do_sample\": false, \"temperature\": 0.9}", NULL, 0},
+             {"{\"do_sample\": true}", NULL, 1},
+             {"{\"temperature\": \"hot\"}", "temperature", 0},
+             {"{\"top_k\": 1.5}", "top_k", 0},
+             {"{\"top_p\": 2}", "top_p", 0},
+             {"{\"eos_token_id\": [1, -1]}", "eos_token_id[1]", 0},
+             {"{\"eos_token_id\": \"x\"}", "eos_token_id", 0},
+             {"[]", "g.json", 0},
+             {"{\"eos_token_id\": 12}", NULL, 0}};
     for (size_t i = 0; i < sizeof v / sizeof v[0]; i++) {
         vb_err e = vb__generation_config_parse(v[i].text, strlen(v[i].text), "g.json", &g, &err);
         if (v[i].field) {
@@ -445,11 +480,19 @@ static void bench(void) {
     vb__sampler *s = make(V);
     static uint32_t mask[V / 32];
     memset(mask, 0xff, sizeof mask - 32);
-    static const struct { const char *name; float t; int32_t k; float p, min_p; int32_t lp; } v[] = {
-        {"greedy", 0, 0, 1, 0, -1},          {"temp 0.8 top-k 20 top-p 0.95", 0.8f, 20, 0.95f, 0, -1},
-        {"temp 0.8 top-p 0.95", 0.8f, 0, 0.95f, 0, -1}, {"temp 0.8 min-p 0.05", 0.8f, 0, 1, 0.05f, -1},
-        {"temp 1", 1, 0, 1, 0, -1},          {"greedy, 20 logprobs", 0, 0, 1, 0, 20},
-        {"temp 0.8 top-k 5000", 0.8f, 5000, 1, 0, -1}};
+    static const struct {
+        const char *name;
+        float t;
+        int32_t k;
+        float p, min_p;
+        int32_t lp;
+    } v[] = {{"greedy", 0, 0, 1, 0, -1},
+             {"temp 0.8 top-k 20 top-p 0.95", 0.8f, 20, 0.95f, 0, -1},
+             {"temp 0.8 top-p 0.95", 0.8f, 0, 0.95f, 0, -1},
+             {"temp 0.8 min-p 0.05", 0.8f, 0, 1, 0.05f, -1},
+             {"temp 1", 1, 0, 1, 0, -1},
+             {"greedy, 20 logprobs", 0, 0, 1, 0, 20},
+             {"temp 0.8 top-k 5000", 0.8f, 5000, 1, 0, -1}};
     for (size_t c = 0; c < sizeof v / sizeof v[0]; c++) {
         vb_sampling o = g_plain;
         o.temperature = v[c].t;
@@ -459,7 +502,10 @@ static void bench(void) {
         double best = 1e9;
         for (int i = 0; i < 60; i++) {
             double t = vb__now();
-            (void)pick(s, (vb__sample_row){.logits = x, .options = &o, .token_mask = mask, .position = i, .top_logprobs = v[c].lp});
+            (void)pick(
+                s,
+                (vb__sample_row){
+                    .logits = x, .options = &o, .token_mask = mask, .position = i, .top_logprobs = v[c].lp});
             t = vb__now() - t;
             if (t < best) best = t;
         }
@@ -475,14 +521,10 @@ int main(int argc, char **argv) {
         return 0;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(philox_has_the_published_values),
-        cmocka_unit_test(the_oracle_agrees),
-        cmocka_unit_test(large_rows_agree_with_a_sort),
-        cmocka_unit_test(edges),
-        cmocka_unit_test(nothing_is_allocated_per_token),
-        cmocka_unit_test(a_block_rolls_back),
-        cmocka_unit_test(draws_follow_the_distribution),
-        cmocka_unit_test(logprobs_are_of_the_raw_row),
+        cmocka_unit_test(philox_has_the_published_values), cmocka_unit_test(the_oracle_agrees),
+        cmocka_unit_test(large_rows_agree_with_a_sort),    cmocka_unit_test(edges),
+        cmocka_unit_test(nothing_is_allocated_per_token),  cmocka_unit_test(a_block_rolls_back),
+        cmocka_unit_test(draws_follow_the_distribution),   cmocka_unit_test(logprobs_are_of_the_raw_row),
         cmocka_unit_test(options_resolve_one_by_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

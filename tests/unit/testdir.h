@@ -15,7 +15,8 @@ typedef struct testdir {
 } testdir;
 
 static inline void testdir_make(testdir *d) {
-    strcpy(d->path, "/tmp/verbatim-test-XXXXXX");
+    static const char pattern[] = "/tmp/verbatim-test-XXXXXX";
+    memcpy(d->path, pattern, sizeof pattern);
     if (mkdtemp(d->path) == NULL) abort();
 }
 static inline const char *testdir_file(const testdir *d, const char *name) {

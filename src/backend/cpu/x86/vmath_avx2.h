@@ -47,7 +47,8 @@ static inline __m256 vb__log_avx2(__m256 x) {
     __m256 v = vb__log_core_avx2(_mm256_sub_ps(m, _mm256_set1_ps(1.0f)), _mm256_cvtepi32_ps(e));
     __m256 inf = _mm256_set1_ps(__builtin_inff());
     v = _mm256_blendv_ps(v, x, _mm256_cmp_ps(x, inf, _CMP_EQ_OQ));
-    v = _mm256_blendv_ps(v, _mm256_set1_ps(-__builtin_inff()), _mm256_cmp_ps(x, _mm256_set1_ps(VB_F32_MIN), _CMP_LT_OQ));
+    v = _mm256_blendv_ps(v, _mm256_set1_ps(-__builtin_inff()),
+                         _mm256_cmp_ps(x, _mm256_set1_ps(VB_F32_MIN), _CMP_LT_OQ));
     /* NaN where x <= -2^-126 or x is a NaN: all bits set is one */
     return _mm256_or_ps(v, _mm256_cmp_ps(x, _mm256_set1_ps(-VB_F32_MIN), _CMP_NGT_UQ));
 }
@@ -70,7 +71,9 @@ static inline __m256 vb__log1p_avx2(__m256 x) {
     return _mm256_or_ps(v, _mm256_cmp_ps(x, minus, _CMP_NGE_UQ));
 }
 
-static inline __m256 vb__neg_avx2(__m256 x) { return _mm256_xor_ps(x, _mm256_set1_ps(-0.0f)); }
+static inline __m256 vb__neg_avx2(__m256 x) {
+    return _mm256_xor_ps(x, _mm256_set1_ps(-0.0f));
+}
 
 static inline __m256 vb__sigmoid_avx2(__m256 x) {
     __m256 one = _mm256_set1_ps(1.0f);

@@ -1,5 +1,5 @@
-/* base/vmath.h, sixteen lanes. The same operations in the same order, hence the same bits. Static inline only;
- * include it from files compiled with -mavx512f -mavx512dq -mfma. */
+/* base/vmath.h, sixteen lanes. The same operations in the same order, hence the same bits. Static inline
+ * only; include it from files compiled with -mavx512f -mavx512dq -mfma. */
 #ifndef VB_X86_VMATH_AVX512_H
 #define VB_X86_VMATH_AVX512_H
 #include "base/vmath.h"
@@ -68,10 +68,13 @@ static inline __m512 vb__log1p_avx512(__m512 x) {
     __m512 inf = _mm512_set1_ps(__builtin_inff()), minus = _mm512_set1_ps(-1.0f);
     v = _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(x, inf, _CMP_EQ_OQ), inf);
     v = _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(x, minus, _CMP_EQ_OQ), _mm512_set1_ps(-__builtin_inff()));
-    return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(x, minus, _CMP_NGE_UQ), _mm512_set1_ps(__builtin_nanf("")));
+    return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(x, minus, _CMP_NGE_UQ),
+                              _mm512_set1_ps(__builtin_nanf("")));
 }
 
-static inline __m512 vb__neg_avx512(__m512 x) { return _mm512_xor_ps(x, _mm512_set1_ps(-0.0f)); }
+static inline __m512 vb__neg_avx512(__m512 x) {
+    return _mm512_xor_ps(x, _mm512_set1_ps(-0.0f));
+}
 
 static inline __m512 vb__sigmoid_avx512(__m512 x) {
     __m512 one = _mm512_set1_ps(1.0f);
