@@ -42,7 +42,7 @@ static inline void golden_open(golden_model *g, const char *path, int32_t thread
     vb__checkpoint *ck = NULL;
     if (vb__cpu_select(&level, &err) != VB_OK || vb__checkpoint_open(path, &ck, &err) != VB_OK) fail_msg("%s", err.text);
     const vb__model_config *c = vb__checkpoint_config(ck);
-    g->max_rows = 256;
+    g->max_rows = 1024;
     const vb__cpu_backend_options bo = {.level = level, .threads = threads, .activations = activations,
                                         .max_rows = g->max_rows, .max_k = vb__model_max_k(c), .max_heads = c->heads,
                                         .max_head_dim = c->head_dim};
