@@ -5,6 +5,7 @@
 #include "base/cpu.h"
 #include "base/fp_env.h"
 #include "base/log.h"
+#include "engine/drafting.h"
 #include "engine/engine.h"
 #include "engine/model_handle.h"
 #include "engine/neighbours.h"
@@ -13,7 +14,6 @@
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 
 void vb_string_free(char *s) { vb__free(s); }
 void vb_ids_free(int32_t *ids) { vb__free(ids); }
@@ -131,16 +131,6 @@ static void on_prefill(void *user, int32_t done, int32_t total) {
     if (c->q->progress != NULL && !c->q->progress(c->q->user, "prefill", done, total)) c->cancelled = true;
 }
 
-static vb_err resolve(const vb_request *q, const vb__engine *e, vb_sampling *out, vb_error *err) {
-    VB_TRY(vb__sampling_resolve(&q->sampling, NULL, &e->defaults, out, err));
-    if ((out->set & VB_SET_SEED) == 0) {
-        if (getrandom(&out->seed, sizeof out->seed, 0) != (ssize_t)sizeof out->seed)
-            return vb__fail(err, VB_E_INTERNAL, "seed: the system gave no random numbers");
-        out->seed &= 0x1fffffffffffff; /* exact in a JSON number of any reader */
-    }
-    return VB_OK;
-}
-
 static vb_err run(vb__engine *e, collector *c, vb_error *err) {
     for (;;) {
         bool worked;
@@ -224,7 +214,7 @@ vb_err vb_generate(vb_model *m, const vb_request *q, vb_result *out, vb_error *e
                         .on_logits = q->hash_logits || q->logits_row != NULL ? on_logits : NULL,
                         .on_token = on_token, .on_prefill = on_prefill, .user = &c};
     vb__neighbours *others = NULL;
-    vb_err code = resolve(q, e, &p.sampling, err);
+    vb_err code = vb__sampling_resolve(&q->sampling, NULL, &e->defaults, &p.sampling, err);
     if (code != VB_OK) goto out;
     if (q->hash_logits) {
         c.sha = EVP_MD_CTX_new();

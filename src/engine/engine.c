@@ -188,9 +188,10 @@ vb_err vb__engine_open(const vb_model_options *o, vb__engine **out, vb_error *er
         code = load_text(e, o, err);
     }
     if (code == VB_OK) {
-        int32_t ids[VB_MAX_EOS], n = 0;
-        code = vb__generation_config_load(o->path, &e->defaults, ids, VB_MAX_EOS, &n, err);
-        for (int32_t i = 0; code == VB_OK && i < n; i++) add_eos(e, ids[i]);
+        vb__generation_config g;
+        code = vb__generation_config_read(o->path, &g, err);
+        for (int32_t i = 0; code == VB_OK && i < g.n_eos; i++) add_eos(e, g.eos[i]);
+        if (code == VB_OK) e->defaults = g.sampling;
     }
     vb__checkpoint_close(ck); /* everything is packed: the mapping may go */
     if (code == VB_OK) code = vb__drafting_open(e, o, err);

@@ -6,6 +6,7 @@
  * budget. Nothing below the engine knows the difference. */
 #ifndef VB_ENGINE_ENGINE_H
 #define VB_ENGINE_ENGINE_H
+#include "base/cpu.h"
 #include "engine/request.h"
 #include "model/forward.h"
 #include "text/tokenizer.h"

@@ -7,6 +7,5 @@ struct vb_model {
     vb__engine *engine;
 };
 
-const char *vb__arch_name(vb__arch arch); /* the model_type of config.json */
 
 #endif

@@ -280,7 +280,7 @@ static void sample_row(vb__engine *e, step_seq *s, int32_t i, const float *logit
     s->keep = s->known + i;
     bool last = accept_token(e, r, &c);
     if (r->error != VB_OK || last) {
-        s->over = true;
+        s->over = s->ended = true;
         return;
     }
     /* A draft that equals the choice before it is accepted, unless a replay asks for less. */
@@ -362,8 +362,7 @@ static void settle(vb__engine *e, step_seq *s) {
         if (r->p.on_round != NULL) r->p.on_round(r->p.user, s->drafts, s->accepted);
         r->round++;
     }
-    bool over = (s->samples && (r->finish == VB_FINISH_STOP || vb__req_count(r) == r->p.max_tokens || r->n_tokens >= e->ctx)) ||
-                (r->p.max_tokens == 0 && r->fed == r->n_prompt);
+    bool over = s->ended || (r->p.max_tokens == 0 && r->fed == r->n_prompt);
     vb__drafting_commit(e, slot, e->hidden + (int64_t)s->hidden0 * e->model->cfg.hidden, s->hidden_first, s->row0, keep,
                         s->drafts, s->accepted, over);
     if (!over) return;

@@ -15,6 +15,7 @@ typedef struct vb__step_seq {
     int32_t accepted;     /* drafts accepted */
     int32_t keep;         /* rows to commit */
     bool over;            /* no more rows of it are sampled in this step */
+    bool ended;           /* the answer ended */
 } vb__step_seq;
 
 /* Load progress of the model, in the terms of vb_model_options.progress (user: the options). */
