@@ -1,23 +1,8 @@
 /* The forward pass of a decoder: layers of attention or gated delta net, each followed by an MLP, written as a
  * sequence of calls on a backend. Residual sums are the epilogue of the last product of each half layer. */
-#include "model/forward.h"
+#include "model/decoder.h"
 #include "base/alloc.h"
 #include <string.h>
-
-struct vb__workspace {
-    vb__backend *be;
-    int32_t max_rows, max_seqs;
-    float *x;          /* (rows, hidden) residual stream */
-    float *h;          /* (rows, hidden) normed */
-    float *wide;       /* (rows, wide): q|k|v of attention or m|z|a|b of the delta net; gate of the MLP */
-    float *wide2;      /* (rows, wide2): attention output, conv output; up of the MLP */
-    float *mix;        /* (rows, mix): delta-net output */
-    float *pair;       /* (rows, 2*hidden): MTP input */
-    vb__rope_table rope;
-    vb__seq_rows *seqs; /* [max_seqs] */
-    int32_t *ids, *pos; /* [max_rows] host */
-    int64_t wide_n, wide2_n, mix_n;
-};
 
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 
@@ -113,6 +98,7 @@ static void mixer_attention(const vb__model *m, const vb__layer *l, vb__workspac
         .gate = c->output_gate ? q + d : NULL, .gs = qn, .gh = qh,
         .o = o, .os = c->heads * d,
         .kv = l->kv, .heads = c->heads, .scale = m->attention_scale,
+        .visible_end = ws->visible_end,
         .window = l->type == VB_LAYER_SLIDING ? c->sliding_window : 0,
         .head_chunk = head_chunk, .seqs = ws->seqs, .n_seqs = n_seqs,
     };
@@ -155,7 +141,7 @@ static void mlp_dense(const vb__model *m, const vb__layer *l, vb__workspace *ws,
     be->ops->linear(be, ws->wide, n, rows, &down, 1);
 }
 
-static void layer_forward(const vb__model *m, const vb__layer *l, vb__workspace *ws, int32_t rows, int32_t n_seqs) {
+void vb__layer_forward(const vb__model *m, const vb__layer *l, vb__workspace *ws, int32_t rows, int32_t n_seqs) {
     vb__backend *be = m->be;
     const vb__model_config *c = &m->cfg;
     be->ops->rmsnorm(be, ws->h, c->hidden, ws->x, c->hidden, l->norm_in, rows, c->hidden, c->eps);
@@ -168,7 +154,7 @@ static void layer_forward(const vb__model *m, const vb__layer *l, vb__workspace 
 /* ---- The call ------------------------------------------------------------------------------------------------ */
 
 /* Row bookkeeping shared by the trunk and MTP: one entry of ws->seqs, positions, ids. */
-static void rows_begin(vb__workspace *ws, int32_t i, vb__seq *s, int32_t row0, int32_t rows, int32_t certain,
+void vb__rows_begin(vb__workspace *ws, int32_t i, vb__seq *s, int32_t row0, int32_t rows, int32_t certain,
                        int32_t pos0, const int32_t *tokens) {
     vb__seq_rows *r = &ws->seqs[i];
     *r = (vb__seq_rows){
@@ -205,12 +191,12 @@ vb_err vb__forward(const vb__model *m, vb__workspace *ws, const vb__forward_args
     for (int32_t i = 0, row0 = 0; i < a->n_seqs; row0 += a->seqs[i].rows, i++) {
         const vb__forward_seq *f = &a->seqs[i];
         memset(f->seq->failed, 0, (size_t)f->rows);
-        rows_begin(ws, i, f->seq, row0, f->rows, f->certain, f->seq->length, f->tokens);
+        vb__rows_begin(ws, i, f->seq, row0, f->rows, f->certain, f->seq->length, f->tokens);
     }
     be->ops->embed(be, m->embed, ws->ids, rows, ws->x, c->hidden);
     be->ops->rope_table(be, &ws->rope, ws->pos, rows, m->rope_freqs, m->rope_m);
     for (int32_t i = 0, tap = 0; i < c->layers; i++) {
-        layer_forward(m, &m->layers[i], ws, rows, a->n_seqs);
+        vb__layer_forward(m, &m->layers[i], ws, rows, a->n_seqs);
         if (tap < a->n_taps && a->tap_layers[tap] == i) {
             be->ops->gather_rows(be, a->taps + (int64_t)tap * c->hidden, (int64_t)a->n_taps * c->hidden, ws->x,
                                  c->hidden, NULL, rows, c->hidden);
@@ -241,6 +227,20 @@ void vb__logits(const vb__model *m, const float *hidden, int32_t rows, float *lo
     m->be->ops->linear(m->be, hidden, m->cfg.hidden, rows, &out, 1);
 }
 
+void vb__layer_kv_only(const vb__model *m, const vb__layer *l, vb__workspace *ws, const float *x, int32_t rows,
+                       int32_t n_seqs) {
+    vb__backend *be = m->be;
+    const vb__model_config *c = &m->cfg;
+    int64_t kvn = (int64_t)c->kv_heads * c->head_dim;
+    float *k = ws->wide, *v = k + rows * kvn;
+    const vb__linear_out kv[2] = {{l->k, l->k_bias, NULL, 0, k, kvn}, {l->v, l->v_bias, NULL, 0, v, kvn}};
+    be->ops->linear(be, x, c->hidden, rows, kv, 2);
+    if (l->k_norm != NULL)
+        be->ops->rmsnorm(be, k, c->head_dim, k, c->head_dim, l->k_norm, rows * c->kv_heads, c->head_dim, c->eps);
+    be->ops->rope(be, k, kvn, c->head_dim, rows, c->kv_heads, &ws->rope);
+    be->ops->kv_append(be, &l->kv, k, kvn, v, kvn, ws->seqs, n_seqs);
+}
+
 vb_err vb__mtp_forward(const vb__model *m, vb__workspace *ws, const vb__mtp_seq *seqs, int32_t n_seqs, float *out,
                        vb_error *err) {
     vb__backend *be = m->be;
@@ -252,7 +252,7 @@ vb_err vb__mtp_forward(const vb__model *m, vb__workspace *ws, const vb__mtp_seq 
     for (int32_t i = 0; i < n_seqs; i++) {
         vb_check(rows + seqs[i].rows <= ws->max_rows);
         VB_TRY(check_ids(m, seqs[i].tokens, seqs[i].rows, err));
-        rows_begin(ws, i, seqs[i].seq, rows, seqs[i].rows, seqs[i].rows, seqs[i].pos0, seqs[i].tokens);
+        vb__rows_begin(ws, i, seqs[i].seq, rows, seqs[i].rows, seqs[i].rows, seqs[i].pos0, seqs[i].tokens);
         be->ops->rmsnorm(be, ws->pair + rows * 2 * h + h, 2 * h, seqs[i].hidden, h, mtp->norm_hidden, seqs[i].rows,
                          c->hidden, c->eps);
         rows += seqs[i].rows;
@@ -264,17 +264,9 @@ vb_err vb__mtp_forward(const vb__model *m, vb__workspace *ws, const vb__mtp_seq 
     be->ops->rope_table(be, &ws->rope, ws->pos, rows, m->rope_freqs, m->rope_m);
     if (out == NULL) { /* only K and V matter for rows that nobody reads */
         be->ops->rmsnorm(be, ws->h, h, ws->x, h, mtp->layer.norm_in, rows, c->hidden, c->eps);
-        const vb__layer *l = &mtp->layer;
-        int64_t kvn = (int64_t)c->kv_heads * c->head_dim;
-        float *k = ws->wide, *v = k + rows * kvn;
-        const vb__linear_out kv[2] = {{l->k, l->k_bias, NULL, 0, k, kvn}, {l->v, l->v_bias, NULL, 0, v, kvn}};
-        be->ops->linear(be, ws->h, h, rows, kv, 2);
-        if (l->k_norm != NULL)
-            be->ops->rmsnorm(be, k, c->head_dim, k, c->head_dim, l->k_norm, rows * c->kv_heads, c->head_dim, c->eps);
-        be->ops->rope(be, k, kvn, c->head_dim, rows, c->kv_heads, &ws->rope);
-        be->ops->kv_append(be, &l->kv, k, kvn, v, kvn, ws->seqs, n_seqs);
+        vb__layer_kv_only(m, &mtp->layer, ws, ws->h, rows, n_seqs);
     } else {
-        layer_forward(m, &mtp->layer, ws, rows, n_seqs);
+        vb__layer_forward(m, &mtp->layer, ws, rows, n_seqs);
         be->ops->rmsnorm(be, out, h, ws->x, h, mtp->norm, rows, c->hidden, c->eps);
     }
     return be->ops->sync(be, err);

@@ -78,6 +78,11 @@ void vb__random_source_fini(vb__weight_source *s);
 typedef bool vb__load_progress(void *user, int64_t done, int64_t total);
 VB_MUST_USE vb_err vb__model_load(const vb__weight_source *src, vb__backend *be, vb__load_progress *progress, void *user,
                                   vb__model **out, vb_error *err);
+/* A block drafter into *m (zeroed by the caller): its own layers and norm, no embedding or head. On error the caller
+ * still ends *m with vb__model_fini. */
+VB_MUST_USE vb_err vb__model_load_drafter(const vb__weight_source *src, vb__backend *be, vb__model *m, vb__weight **fc,
+                                          float **hidden_norm, vb_error *err);
+void vb__model_fini(vb__model *m); /* a zeroed one too */
 void vb__model_destroy(vb__model *m); /* accepts NULL */
 
 /* Sizes that follow from a config alone (page, state, conv, tape); used by load and by `inspect`. */

@@ -140,8 +140,10 @@ vb_err vb__seq_reserve(vb__seq *s, int32_t length) {
         s->page_ids[s->n_pages] = id;
         s->pages[s->n_pages++] = page_ptr(p, id);
     }
-    /* Pages from the first written position on must be this sequence's own. */
-    for (int32_t i = s->length / VB_PAGE_POSITIONS; i < need; i++) {
+    /* Pages from the first written position on must be this sequence's own. The MTP row of the last position is
+     * written one step later than the rest of it. */
+    int32_t first = s->model->mtp != NULL && s->length > 0 ? s->length - 1 : s->length;
+    for (int32_t i = first / VB_PAGE_POSITIONS; i < need; i++) {
         int32_t old = s->page_ids[i];
         if (p->refs[old] == 1) continue;
         int32_t id = page_take(p, false);

@@ -212,21 +212,15 @@ static int64_t total_elements(const vb__model_config *c) {
     return sum;
 }
 
-vb_err vb__model_load(const vb__weight_source *src, vb__backend *be, vb__load_progress *progress, void *user,
-                      vb__model **out, vb_error *err) {
-    vb__model *m = vb__calloc(VB_TAG_ENGINE, 1, sizeof *m);
-    if (m == NULL) return vb__fail(err, VB_E_MEMORY, "model: out of memory");
+/* What trunk and drafters have in common, before any tensor is read. */
+static vb_err model_init(vb__model *m, const vb__model_config *cfg, vb__backend *be, bool mtp, vb_error *err) {
     m->be = be;
-    m->cfg = *src->cfg;
+    m->cfg = *cfg;
     const vb__model_config *c = &m->cfg;
-    vb_err e = VB_OK;
-    float *freqs = NULL;
-    const char *missing = src->missing_mtp;
-    bool mtp = c->mtp_layers != 0 && missing == NULL;
-    if (missing != NULL) (void)snprintf(m->mtp_missing, sizeof m->mtp_missing, "%s", missing);
+    float *freqs = vb__calloc(VB_TAG_ENGINE, (size_t)c->rope.rotated / 2 + 1, sizeof *freqs);
     m->layers = vb__calloc(VB_TAG_ENGINE, (size_t)c->layers, sizeof *m->layers);
     if (mtp) m->mtp = vb__calloc(VB_TAG_ENGINE, 1, sizeof *m->mtp);
-    freqs = vb__calloc(VB_TAG_ENGINE, (size_t)c->rope.rotated / 2 + 1, sizeof *freqs);
+    vb_err e = VB_OK;
     if (m->layers == NULL || (mtp && m->mtp == NULL) || freqs == NULL) {
         e = vb__fail(err, VB_E_MEMORY, "model: out of memory");
         goto out;
@@ -236,19 +230,51 @@ vb_err vb__model_load(const vb__weight_source *src, vb__backend *be, vb__load_pr
     m->head_chunk = true;
     VB_TRY_OUT(vb__rope_freqs(&c->rope, freqs, &m->rope_m, err));
     void *p = NULL;
-    VB_TRY_OUT(be->ops->alloc(be, (size_t)(c->rope.rotated / 2 + 1) * sizeof(float), &p));
+    size_t bytes = (size_t)(c->rope.rotated / 2) * sizeof(float);
+    e = be->ops->alloc(be, bytes + sizeof(float), &p);
+    if (e != VB_OK) {
+        (void)vb__fail(err, e, "model: out of memory");
+        goto out;
+    }
     m->rope_freqs = p;
-    be->ops->upload(be, p, freqs, (size_t)(c->rope.rotated / 2) * sizeof(float));
-    VB_TRY_OUT(be->ops->sync(be, err));
-    binder b = {.src = src, .m = m, .progress = progress, .user = user, .total = total_elements(c), .err = err};
+    be->ops->upload(be, p, freqs, bytes);
+    e = be->ops->sync(be, err);
+out:
+    vb__free(freqs);
+    return e;
+}
+
+vb_err vb__model_load(const vb__weight_source *src, vb__backend *be, vb__load_progress *progress, void *user,
+                      vb__model **out, vb_error *err) {
+    vb__model *m = vb__calloc(VB_TAG_ENGINE, 1, sizeof *m);
+    if (m == NULL) return vb__fail(err, VB_E_MEMORY, "model: out of memory");
+    vb_err e;
+    if (src->missing_mtp != NULL) (void)snprintf(m->mtp_missing, sizeof m->mtp_missing, "%s", src->missing_mtp);
+    VB_TRY_OUT(model_init(m, src->cfg, be, src->cfg->mtp_layers != 0 && src->missing_mtp == NULL, err));
+    binder b = {.src = src, .m = m, .progress = progress, .user = user, .total = total_elements(&m->cfg), .err = err};
     VB_TRY_OUT(bind_all(&b));
     VB_TRY_OUT(src->finish(src->self, err));
     *out = m;
-    m = NULL;
+    return VB_OK;
 out:
-    vb__free(freqs);
     vb__model_destroy(m);
     return e;
+}
+
+vb_err vb__model_load_drafter(const vb__weight_source *src, vb__backend *be, vb__model *m, vb__weight **fc,
+                              float **hidden_norm, vb_error *err) {
+    VB_TRY(model_init(m, src->cfg, be, false, err));
+    const vb__model_config *c = &m->cfg;
+    binder b = {.src = src, .m = m, .err = err};
+    VB_TRY(bind_matrix(&b, "fc", c->hidden, (int64_t)c->n_taps * c->hidden, fc));
+    VB_TRY(bind_vector(&b, "hidden_norm", VB_VECTOR_NORM, c->hidden, hidden_norm));
+    VB_TRY(bind_vector(&b, "norm", VB_VECTOR_NORM, c->hidden, &m->norm));
+    for (int32_t i = 0; i < c->layers; i++) {
+        char prefix[32];
+        (void)snprintf(prefix, sizeof prefix, "layers.%d.", i);
+        VB_TRY(bind_layer(&b, prefix, &m->layers[i]));
+    }
+    return src->finish(src->self, err);
 }
 
 static void layer_destroy(vb__backend *be, vb__layer *l) {
@@ -261,7 +287,13 @@ static void layer_destroy(vb__backend *be, vb__layer *l) {
 
 void vb__model_destroy(vb__model *m) {
     if (m == NULL) return;
+    vb__model_fini(m);
+    vb__free(m);
+}
+
+void vb__model_fini(vb__model *m) {
     vb__backend *be = m->be;
+    if (be == NULL) return;
     for (int32_t i = 0; m->layers != NULL && i < m->cfg.layers; i++) layer_destroy(be, &m->layers[i]);
     if (m->mtp != NULL) {
         be->ops->free(be, m->mtp->norm_embedding);
@@ -276,5 +308,5 @@ void vb__model_destroy(vb__model *m) {
     be->ops->free(be, m->rope_freqs);
     vb__free(m->layers);
     vb__free(m->mtp);
-    vb__free(m);
+    *m = (vb__model){0};
 }

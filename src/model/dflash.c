@@ -1,0 +1,106 @@
+#include "model/dflash.h"
+#include "base/alloc.h"
+#include "model/decoder.h"
+#include "model/rope_freqs.h"
+#include <string.h>
+
+struct vb__dflash {
+    vb__model m; /* layers and norm are its own; embed and head stay NULL: the target's are used */
+    const vb__model *target;
+    vb__weight *fc;      /* (hidden, n_taps*hidden) */
+    float *hidden_norm;  /* [hidden] */
+    vb__workspace *ws;
+    int32_t *ids;        /* [max_rows] block ids; context rows have none */
+    int32_t max_rows;
+};
+
+const vb__model *vb__dflash_model(const vb__dflash *d) { return &d->m; }
+
+static vb_err fits(const vb__model_config *c, const vb__model_config *t, const char *path, vb_error *err) {
+    if (c->arch != VB_ARCH_DFLASH)
+        return vb__fail(err, VB_E_MISMATCH, "%s: is no DFlash drafter (%s), expected DFlashDraftModel", path, vb__arch_name(c->arch));
+    if (c->hidden != t->hidden)
+        return vb__fail(err, VB_E_MISMATCH, "%s: hidden_size: is %d, expected the target's %d", path, c->hidden, t->hidden);
+    if (c->vocab != t->vocab)
+        return vb__fail(err, VB_E_MISMATCH, "%s: vocab_size: is %d, expected the target's %d", path, c->vocab, t->vocab);
+    if (c->target_layers != 0 && c->target_layers != t->layers)
+        return vb__fail(err, VB_E_MISMATCH, "%s: num_target_layers: is %d, expected the target's %d", path, c->target_layers, t->layers);
+    for (int32_t i = 0; i < c->n_taps; i++)
+        if (c->taps[i] >= t->layers)
+            return vb__fail(err, VB_E_MISMATCH, "%s: target_layer_ids: %d, expected ids below the target's %d layers", path,
+                            c->taps[i], t->layers);
+    return VB_OK;
+}
+
+vb_err vb__dflash_load(const vb__weight_source *src, const vb__model *target, int32_t max_rows, vb__dflash **out,
+                       vb_error *err) {
+    VB_TRY(fits(src->cfg, &target->cfg, src->path, err));
+    vb__dflash *d = vb__calloc(VB_TAG_ENGINE, 1, sizeof *d);
+    if (d == NULL) return vb__fail(err, VB_E_MEMORY, "drafter: out of memory");
+    d->target = target;
+    d->max_rows = max_rows;
+    vb_err e;
+    VB_TRY_OUT(vb__model_load_drafter(src, target->be, &d->m, &d->fc, &d->hidden_norm, err));
+    VB_TRY_OUT(vb__workspace_create(&d->m, max_rows, 1, &d->ws, err));
+    d->ids = vb__calloc(VB_TAG_ENGINE, (size_t)max_rows, sizeof *d->ids);
+    if (d->ids == NULL) {
+        e = vb__fail(err, VB_E_MEMORY, "drafter: out of memory");
+        goto out;
+    }
+    *out = d;
+    return VB_OK;
+out:
+    vb__dflash_destroy(d);
+    return e;
+}
+
+void vb__dflash_destroy(vb__dflash *d) {
+    if (d == NULL) return;
+    vb__backend *be = d->target->be;
+    vb__workspace_destroy(d->ws);
+    be->ops->weight_destroy(be, d->fc);
+    be->ops->free(be, d->hidden_norm);
+    vb__model_fini(&d->m);
+    vb__free(d->ids);
+    vb__free(d);
+}
+
+vb_err vb__dflash_context(vb__dflash *d, vb__seq *s, const float *taps, int32_t rows, vb_error *err) {
+    const vb__model *m = &d->m;
+    vb__backend *be = d->target->be;
+    const vb__model_config *c = &m->cfg;
+    vb__workspace *ws = d->ws;
+    vb_check(rows <= d->max_rows);
+    memset(d->ids, 0, (size_t)rows * sizeof *d->ids);
+    memset(s->failed, 0, (size_t)rows);
+    vb__rows_begin(ws, 0, s, 0, rows, rows, s->length, d->ids);
+    be->ops->rope_table(be, &ws->rope, ws->pos, rows, m->rope_freqs, m->rope_m);
+    const vb__linear_out fc = {d->fc, NULL, NULL, 0, ws->x, c->hidden};
+    be->ops->linear(be, taps, (int64_t)c->n_taps * c->hidden, rows, &fc, 1);
+    be->ops->rmsnorm(be, ws->h, c->hidden, ws->x, c->hidden, d->hidden_norm, rows, c->hidden, c->eps);
+    for (int32_t i = 0; i < c->layers; i++) vb__layer_kv_only(m, &m->layers[i], ws, ws->h, rows, 1);
+    VB_TRY(be->ops->sync(be, err));
+    s->length += rows;
+    return VB_OK;
+}
+
+vb_err vb__dflash_block(vb__dflash *d, vb__seq *s, int32_t anchor, int32_t width, float *out, vb_error *err) {
+    const vb__model *m = &d->m;
+    vb__backend *be = d->target->be;
+    const vb__model_config *c = &m->cfg;
+    vb__workspace *ws = d->ws;
+    vb_check(width <= d->max_rows);
+    for (int32_t j = 0; j < width; j++) d->ids[j] = j == 0 ? anchor : c->mask_token;
+    memset(s->failed, 0, (size_t)width);
+    vb__rows_begin(ws, 0, s, 0, width, width, s->length, d->ids);
+    be->ops->embed(be, d->target->embed, ws->ids, width, ws->x, c->hidden);
+    be->ops->rope_table(be, &ws->rope, ws->pos, width, m->rope_freqs, m->rope_m);
+    for (int32_t i = 0; i < c->layers; i++) {
+        /* Full layers see the whole block; sliding ones are causal inside it unless the config says otherwise. */
+        bool causal = c->causal > 0 || (c->causal < 0 && m->layers[i].type == VB_LAYER_SLIDING);
+        ws->visible_end = causal ? 0 : s->length + width;
+        vb__layer_forward(m, &m->layers[i], ws, width, 1);
+    }
+    be->ops->rmsnorm(be, out, c->hidden, ws->x, c->hidden, m->norm, width, c->hidden, c->eps);
+    return be->ops->sync(be, err); /* the block's keys and values lie beyond the length: nobody will see them */
+}
