@@ -1,16 +1,423 @@
+/* Drafters and what the scheduler asks of them. Per slot: the lookup index, how far MTP and DFlash have seen the
+ * sequence, and what was proposed last. Every enabled drafter is shown every committed row, whoever proposes. */
 #include "engine/drafting.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "engine/draft_lookup.h"
+#include "engine/draft_policy.h"
 #include "engine/engine.h"
+#include "engine/gate.h"
+#include "model/dflash.h"
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
 
-vb_err vb__drafting_open(vb__engine *e, const vb_model_options *o, vb_error *err) { (void)e; (void)o; (void)err; return VB_OK; }
-void vb__drafting_close(vb__engine *e) { (void)e; }
-void vb__drafting_begin(vb__engine *e, vb__slot *s) { (void)e; (void)s; }
-void vb__drafting_forget(vb__engine *e, vb__slot *s) { (void)e; (void)s; }
-int32_t vb__drafting_propose(vb__engine *e, vb__slot *s, int32_t *out, int32_t max) { (void)e; (void)s; (void)out; (void)max; return 0; }
-bool vb__drafting_wants_hidden(const vb__engine *e) { (void)e; return false; }
-const int32_t *vb__drafting_taps(const vb__engine *e, int32_t *n) { (void)e; *n = 0; return NULL; }
-void vb__drafting_commit(vb__engine *e, vb__slot *s, const float *hidden, int32_t hidden_first, int32_t row0, int32_t keep, int32_t drafts, int32_t accepted, bool over) {
-    (void)e; (void)s; (void)hidden; (void)hidden_first; (void)row0; (void)keep; (void)drafts; (void)accepted; (void)over;
+struct vb__draft_slot {
+    vb__lookup *lookup;
+    int32_t mtp_rows;   /* MTP rows in the pages, each from a trunk hidden row and a committed token */
+    bool mtp_last;      /* last_hidden is the trunk's hidden row mtp_rows (its token was not known yet) */
+    float *last_hidden; /* device [hidden] */
+    vb__seq *dseq;      /* DFlash context: one row per committed position */
+    bool mtp_broken, dflash_broken; /* rows are missing: no proposals until the sequence starts again */
+    vb__draft_beliefs beliefs;
+    int32_t kind, width, match; /* of the last proposal */
+    double draft_s;
+};
+
+typedef struct vb__drafting {
+    uint32_t kinds;      /* bit mask of vb__draft kinds that are loaded */
+    int32_t fixed_width; /* 0: the policy's choice */
+    bool auto_kind;
+    vb__dflash *dflash;
+    vb__page_pool *dpages;
+    float *mtp_in, *mtp_out; /* device (max_rows + 1, hidden), (1, hidden) x 2 */
+    float *block_hidden;     /* device (VB_LIMIT_DRAFT_WIDTH, hidden) */
+    vb__draft_costs costs;
+    vb__draft_beliefs beliefs; /* where a new request starts */
+    vb__gate *gate;
+    bool crashed;
+} vb__drafting;
+
+static const char *const kind_names[VB_DRAFT_KINDS] = {"none", "lookup", "mtp", "dflash", "model"};
+
+const char *vb__draft_kind_name(int32_t kind) { return kind >= 0 && kind < VB_DRAFT_KINDS ? kind_names[kind] : "none"; }
+
+int32_t vb__drafting_declined(const vb__engine *e, int32_t out[16]) {
+    return e->drafting != NULL && e->drafting->gate != NULL ? vb__gate_declined(e->drafting->gate, out) : 0;
 }
-void vb__drafting_observe(vb__engine *e, int32_t n_seqs, int32_t rows, double draft_s, double verify_s) { (void)e; (void)n_seqs; (void)rows; (void)draft_s; (void)verify_s; }
-const char *vb__draft_kind_name(int32_t kind) { (void)kind; return "none"; }
-int32_t vb__drafting_declined(const vb__engine *e, int32_t out[16]) { (void)e; (void)out; return 0; }
+
+vb__gate *vb__drafting_gate(vb__engine *e) { return e->drafting != NULL ? e->drafting->gate : NULL; }
+uint32_t vb__drafting_kinds(const vb__engine *e) { return e->drafting != NULL ? e->drafting->kinds : 0; }
+
+int32_t vb__draft_kind_parse(const char *name, size_t len) {
+    for (int32_t k = 0; k < VB_DRAFT_KINDS; k++)
+        if (strlen(kind_names[k]) == len && memcmp(kind_names[k], name, len) == 0) return k;
+    return -1;
+}
+
+/* ---- Open ------------------------------------------------------------------------------------------------------- */
+
+static vb_err device(vb__engine *e, int64_t floats, float **out, vb_error *err) {
+    void *p = NULL;
+    if (e->be->ops->alloc(e->be, (size_t)floats * sizeof(float), &p) != VB_OK)
+        return vb__fail(err, VB_E_MEMORY, "drafter: out of memory");
+    *out = p;
+    return VB_OK;
+}
+
+static vb_err open_mtp(vb__engine *e, vb_error *err) {
+    vb__drafting *d = e->drafting;
+    if (e->model->mtp == NULL) {
+        if (e->model->mtp_missing[0] != '\0')
+            return vb__fail(err, VB_E_NOT_FOUND, "--draft mtp: %s: tensor %s is missing, expected by mtp_num_hidden_layers",
+                            e->path, e->model->mtp_missing);
+        return vb__fail(err, VB_E_MISMATCH, "--draft mtp: %s: the model has 0 MTP layers, expected 1", e->path);
+    }
+    VB_TRY(device(e, (int64_t)(e->max_rows + 1) * e->model->cfg.hidden, &d->mtp_in, err));
+    VB_TRY(device(e, 2 * (int64_t)e->model->cfg.hidden, &d->mtp_out, err));
+    d->kinds |= 1u << VB_DRAFT_MTP;
+    return VB_OK;
+}
+
+static vb_err open_dflash(vb__engine *e, const char *path, vb_error *err) {
+    vb__drafting *d = e->drafting;
+    vb__checkpoint *ck;
+    vb__weight_source src;
+    VB_TRY(vb__checkpoint_open(path, &ck, err));
+    vb__checkpoint_source(ck, &src);
+    vb_err code = vb__dflash_load(&src, e->model, e->max_rows, &d->dflash, err);
+    vb__checkpoint_close(ck);
+    VB_TRY(code);
+    const vb__model *m = vb__dflash_model(d->dflash);
+    /* As many pages as the trunk, and a few for the blocks behind full contexts. */
+    VB_TRY(vb__page_pool_create(e->be, m->page_bytes, vb__page_pool_count(e->pages) + e->parallel, &d->dpages, err));
+    VB_TRY(device(e, (int64_t)e->max_rows * m->cfg.n_taps * m->cfg.hidden, &e->taps, err));
+    VB_TRY(device(e, (int64_t)VB_LIMIT_DRAFT_WIDTH * m->cfg.hidden, &d->block_hidden, err));
+    d->kinds |= 1u << VB_DRAFT_DFLASH;
+    return VB_OK;
+}
+
+/* "<model>-dflash" beside the model folder, if there is one. */
+static bool sibling(const vb__engine *e, char *buf, size_t size) {
+    size_t n = strlen(e->path);
+    while (n > 1 && e->path[n - 1] == '/') n--;
+    struct stat st;
+    int len = snprintf(buf, size, "%.*s-dflash", (int)n, e->path);
+    return len > 0 && (size_t)len < size && stat(buf, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static vb_err open_kinds(vb__engine *e, const char *spec, vb_error *err) {
+    vb__drafting *d = e->drafting;
+    char path[4096];
+    const char *colon = strchr(spec, ':');
+    size_t len = colon != NULL ? (size_t)(colon - spec) : strlen(spec);
+    const char *arg = colon != NULL ? colon + 1 : NULL;
+    if (len == 4 && memcmp(spec, "auto", 4) == 0 && arg == NULL) {
+        vb_error why = {0};
+        d->auto_kind = true;
+        d->kinds |= 1u << VB_DRAFT_LOOKUP;
+        if (e->model->mtp != NULL) VB_TRY(open_mtp(e, err));
+        if (sibling(e, path, sizeof path) && open_dflash(e, path, &why) != VB_OK)
+            vb__log(VB_LOG_WARN, "draft", "auto leaves out dflash: %s", why.text);
+        return VB_OK;
+    }
+    int32_t kind = vb__draft_kind_parse(spec, len);
+    if (kind == VB_DRAFT_LOOKUP && arg == NULL) {
+        d->kinds |= 1u << VB_DRAFT_LOOKUP;
+        return VB_OK;
+    }
+    if (kind == VB_DRAFT_MTP && arg == NULL) return open_mtp(e, err);
+    if (kind == VB_DRAFT_DFLASH) {
+        if (arg == NULL && !sibling(e, path, sizeof path))
+            return vb__fail(err, VB_E_NOT_FOUND, "--draft dflash: %s: no such folder, expected a drafter there or dflash:PATH", path);
+        return open_dflash(e, arg != NULL ? arg : path, err);
+    }
+    if (kind == VB_DRAFT_MODEL)
+        return vb__fail(err, VB_E_UNSUPPORTED, "--draft model: a second model as drafter is not supported in this version");
+    return vb__fail(err, VB_E_ARGUMENT, "--draft: unknown '%s', expected auto, none, lookup, mtp, dflash[:PATH] or model:PATH", spec);
+}
+
+static vb_err open_slot(vb__engine *e, vb__slot *s, vb_error *err) {
+    vb__drafting *d = e->drafting;
+    s->draft = vb__calloc(VB_TAG_ENGINE, 1, sizeof *s->draft);
+    if (s->draft == NULL) return vb__fail(err, VB_E_MEMORY, "drafter: out of memory");
+    vb__beliefs_init(&s->draft->beliefs);
+    if (d->kinds >> VB_DRAFT_LOOKUP & 1) VB_TRY(vb__lookup_create(e->ctx, &s->draft->lookup, err));
+    if (d->kinds >> VB_DRAFT_MTP & 1) VB_TRY(device(e, e->model->cfg.hidden, &s->draft->last_hidden, err));
+    if (d->kinds >> VB_DRAFT_DFLASH & 1)
+        VB_TRY(vb__seq_create(vb__dflash_model(d->dflash), d->dpages, e->ctx + VB_LIMIT_DRAFT_WIDTH, e->max_rows, 0,
+                              &s->draft->dseq, err));
+    return VB_OK;
+}
+
+vb_err vb__drafting_open(vb__engine *e, const vb_model_options *o, vb_error *err) {
+    const char *spec = o->draft == NULL ? "auto" : o->draft;
+    if (o->draft_width < 0 || o->draft_width > VB_LIMIT_DRAFT_WIDTH)
+        return vb__fail(err, VB_E_RANGE, "--draft-width: %d, expected 1 to %d, or auto", o->draft_width, VB_LIMIT_DRAFT_WIDTH);
+    if (strcmp(spec, "none") == 0) return VB_OK;
+    e->drafting = vb__calloc(VB_TAG_ENGINE, 1, sizeof *e->drafting);
+    if (e->drafting == NULL) return vb__fail(err, VB_E_MEMORY, "drafter: out of memory");
+    e->drafting->fixed_width = o->draft_width;
+    vb__beliefs_init(&e->drafting->beliefs);
+    VB_TRY(open_kinds(e, spec, err));
+    for (int32_t i = 0; i < e->parallel; i++) VB_TRY(open_slot(e, &e->slots[i], err));
+    return vb__gate_create(e, &e->drafting->gate, err);
+}
+
+void vb__drafting_close(vb__engine *e) {
+    vb__drafting *d = e->drafting;
+    if (d == NULL) return;
+    for (int32_t i = 0; e->slots != NULL && i < e->parallel; i++) {
+        struct vb__draft_slot *s = e->slots[i].draft;
+        if (s == NULL) continue;
+        vb__lookup_destroy(s->lookup);
+        e->be->ops->free(e->be, s->last_hidden);
+        vb__seq_destroy(s->dseq);
+        vb__free(s);
+        e->slots[i].draft = NULL;
+    }
+    vb__gate_destroy(d->gate);
+    e->be->ops->free(e->be, d->mtp_in);
+    e->be->ops->free(e->be, d->mtp_out);
+    e->be->ops->free(e->be, d->block_hidden);
+    vb__page_pool_destroy(d->dpages);
+    vb__dflash_destroy(d->dflash);
+    vb__free(d);
+    e->drafting = NULL;
+}
+
+/* ---- Life of a slot ------------------------------------------------------------------------------------------------ */
+
+void vb__drafting_begin(vb__engine *e, vb__slot *s) {
+    struct vb__draft_slot *ds = s->draft;
+    if (ds == NULL) return;
+    ds->beliefs = e->drafting->beliefs;
+    ds->kind = VB_DRAFT_NONE;
+    ds->width = 0;
+    if (ds->lookup != NULL) vb__lookup_reset(ds->lookup);
+}
+
+void vb__drafting_forget(vb__engine *e, vb__slot *s) {
+    (void)e;
+    struct vb__draft_slot *ds = s->draft;
+    if (ds == NULL) return;
+    ds->mtp_rows = 0;
+    ds->mtp_last = ds->mtp_broken = ds->dflash_broken = false;
+    if (ds->lookup != NULL) vb__lookup_reset(ds->lookup);
+    if (ds->dseq != NULL) vb__seq_reset(ds->dseq);
+}
+
+bool vb__drafting_wants_hidden(const vb__engine *e) {
+    return e->drafting != NULL && (e->drafting->kinds >> VB_DRAFT_MTP & 1) != 0;
+}
+
+const int32_t *vb__drafting_taps(const vb__engine *e, int32_t *n) {
+    *n = 0;
+    if (e->drafting == NULL || e->drafting->dflash == NULL) return NULL;
+    const vb__model_config *c = &vb__dflash_model(e->drafting->dflash)->cfg;
+    *n = c->n_taps;
+    return c->taps;
+}
+
+/* ---- Proposals ------------------------------------------------------------------------------------------------------ */
+
+/* The drafter's choice from its own logits: the target's rule and noise at that position, which keeps acceptance high. */
+static vb_err draft_choose(vb__engine *e, const vb__req *r, const float *logits, int32_t position, int32_t *id) {
+    vb__sample c;
+    const vb__sample_row row = {.logits = logits, .options = &r->p.sampling, .token_mask = e->token_mask,
+                                .bias = r->p.logit_bias, .n_bias = r->p.n_logit_bias,
+                                .counts = r->counting ? &r->counts : NULL, .position = position,
+                                .choice = r->p.choice, .top_logprobs = -1};
+    VB_TRY(vb__sampler_pick(e->sampler, &row, &c, NULL));
+    *id = c.id;
+    return VB_OK;
+}
+
+/* Depth by recursion: row (h, pending), then rows (own output, own draft). Only the first row stays. */
+static vb_err propose_mtp(vb__engine *e, vb__slot *s, int32_t *out, int32_t drafts, int32_t *made) {
+    struct vb__draft_slot *ds = s->draft;
+    const vb__req *r = s->req;
+    const vb__model *m = e->model;
+    int32_t pos = r->fed - 1, token = r->tokens[r->fed];
+    const float *hidden = ds->last_hidden;
+    *made = 0;
+    for (int32_t i = 0; i < drafts; i++) {
+        float *mtp = e->drafting->mtp_out + (i % 2) * m->cfg.hidden;
+        const vb__mtp_seq row = {s->seq, 1, pos + i, &token, hidden};
+        VB_TRY(vb__mtp_forward(m, e->ws, &row, 1, mtp, NULL));
+        if (i == 0) {
+            ds->mtp_rows = r->fed;
+            ds->mtp_last = false;
+        }
+        vb__logits(m, mtp, 1, e->logits);
+        VB_TRY(e->be->ops->sync(e->be, NULL));
+        VB_TRY(draft_choose(e, r, e->logits, r->fed + i, &token));
+        out[i] = token;
+        *made = i + 1;
+        hidden = mtp;
+    }
+    return VB_OK;
+}
+
+static vb_err propose_dflash(vb__engine *e, vb__slot *s, int32_t *out, int32_t drafts, int32_t *made) {
+    vb__drafting *d = e->drafting;
+    struct vb__draft_slot *ds = s->draft;
+    const vb__req *r = s->req;
+    *made = 0;
+    VB_TRY(vb__seq_reserve(ds->dseq, ds->dseq->length + drafts + 1));
+    VB_TRY(vb__dflash_block(d->dflash, ds->dseq, r->tokens[r->fed], drafts + 1, d->block_hidden, NULL));
+    vb__logits(e->model, d->block_hidden + e->model->cfg.hidden, drafts, e->logits);
+    VB_TRY(e->be->ops->sync(e->be, NULL));
+    for (int32_t i = 0; i < drafts; i++) {
+        VB_TRY(draft_choose(e, r, e->logits + (int64_t)i * e->model->cfg.vocab, r->fed + i, &out[i]));
+        *made = i + 1;
+    }
+    return VB_OK;
+}
+
+/* Kinds that could propose now. */
+static uint32_t ready_kinds(const vb__engine *e, const vb__slot *s) {
+    const struct vb__draft_slot *ds = s->draft;
+    uint32_t kinds = e->drafting->kinds;
+    if (s->req->p.draft_kinds != 0) kinds &= (uint32_t)s->req->p.draft_kinds;
+    if (ds->mtp_broken || !ds->mtp_last || ds->mtp_rows != s->req->fed - 1) kinds &= ~(1u << VB_DRAFT_MTP);
+    if (ds->dflash_broken || ds->dseq == NULL || ds->dseq->length != s->req->fed) kinds &= ~(1u << VB_DRAFT_DFLASH);
+    return kinds;
+}
+
+int32_t vb__drafting_propose(vb__engine *e, vb__slot *s, int32_t *out, int32_t max) {
+    vb__drafting *d = e->drafting;
+    struct vb__draft_slot *ds = s->draft;
+    vb__req *r = s->req;
+    if (d == NULL || d->crashed || r->p.draft_width == 1) return 0;
+    int32_t rows = max + 1, want = d->fixed_width;
+    if (r->p.max_tokens >= 0 && rows > r->p.max_tokens - vb__req_count(r)) rows = (int32_t)(r->p.max_tokens - vb__req_count(r));
+    if (want > 0 && rows > want) rows = want;
+    if (r->p.draft_width > 0 && rows > r->p.draft_width) rows = r->p.draft_width;
+    if (rows > VB_LIMIT_DRAFT_WIDTH) rows = VB_LIMIT_DRAFT_WIDTH;
+    ds->kind = VB_DRAFT_NONE;
+    ds->width = 1;
+    if (rows < 2) return 0;
+    double t0 = vb__now();
+    uint32_t kinds = ready_kinds(e, s);
+    int32_t found[VB_LIMIT_DRAFT_WIDTH], n_found = 0, match = 0;
+    if (kinds >> VB_DRAFT_LOOKUP & 1) {
+        n_found = vb__lookup_propose(ds->lookup, r->tokens, r->n_tokens, found, rows - 1, &match);
+        if (n_found == 0) kinds &= ~(1u << VB_DRAFT_LOOKUP);
+    }
+    if (kinds == 0) return 0;
+    bool one = (kinds & (kinds - 1)) == 0, fixed = want > 0 || r->p.draft_width > 1;
+    vb__draft_choice c;
+    if (!d->auto_kind && one && fixed) c = (vb__draft_choice){(int32_t)__builtin_ctz(kinds), rows, false};
+    else {
+        c = vb__policy_choose(&d->costs, &ds->beliefs, kinds, match, rows);
+        if (fixed && c.kind != VB_DRAFT_NONE) c.width = rows;
+        if (!d->auto_kind && one && c.kind == VB_DRAFT_NONE && !fixed) return 0;
+    }
+    if (c.kind == VB_DRAFT_NONE) return 0;
+    int32_t width = d->gate != NULL ? vb__gate_width(d->gate, c.width) : c.width, made = 0;
+    if (width < 2) return 0;
+    /* MTP writes rows behind the committed ones; the pages must be there. */
+    if (vb__seq_reserve(s->seq, s->seq->length + width) != VB_OK) return 0;
+    double t1 = vb__now();
+    vb_err code = VB_OK;
+    switch (c.kind) {
+    case VB_DRAFT_LOOKUP:
+        made = n_found < width - 1 ? n_found : width - 1;
+        memcpy(out, found, (size_t)made * sizeof *out);
+        break;
+    case VB_DRAFT_MTP: code = propose_mtp(e, s, out, width - 1, &made); break;
+    case VB_DRAFT_DFLASH: code = propose_dflash(e, s, out, width - 1, &made); break;
+    default: break;
+    }
+    if (vb__fault_is(VB_FAULT_DRAFT_CRASH) && vb__req_count(r) >= 4) code = VB_E_INTERNAL;
+    if (code != VB_OK) { /* a drafter that fails costs speed, never the answer */
+        vb__log(VB_LOG_WARN, "draft", "kind=%s failed (%s); decoding goes on without it", vb__draft_kind_name(c.kind),
+                vb_err_message(code));
+        d->kinds &= ~(1u << c.kind);
+        ds->mtp_broken = ds->mtp_broken || c.kind == VB_DRAFT_MTP;
+        return 0;
+    }
+    ds->kind = c.kind;
+    ds->width = made + 1;
+    ds->match = match;
+    ds->draft_s = vb__now() - t1;
+    if (r->stats.draft_kind == VB_DRAFT_NONE || r->stats.draft_width < ds->width) r->stats.draft_width = ds->width;
+    r->stats.draft_kind = c.kind;
+    vb__costs_observe_draft(&d->costs, c.kind, ds->width, ds->draft_s);
+    (void)t0;
+    return made;
+}
+
+/* ---- What became of them ---------------------------------------------------------------------------------------------- */
+
+/* MTP rows of committed positions: K and V from trunk hidden rows. The last committed row's token may still change hands
+ * (the next request's), so it is kept for the first draft step, or for the next call here. */
+static vb_err commit_mtp(vb__engine *e, vb__slot *s, const float *hidden, int32_t keep) {
+    struct vb__draft_slot *ds = s->draft;
+    const vb__req *r = s->req;
+    const vb__model *m = e->model;
+    int64_t h = m->cfg.hidden;
+    int32_t first = r->fed - keep; /* position of the first row of `hidden` */
+    if (ds->mtp_broken) return VB_OK;
+    if (!(ds->mtp_rows == first && !ds->mtp_last) && !(ds->mtp_rows == first - 1 && ds->mtp_last)) {
+        ds->mtp_broken = true; /* rows are missing: a slot that was fed without this drafter */
+        return VB_OK;
+    }
+    int32_t lead = ds->mtp_last ? 1 : 0, rows = lead + keep - 1;
+    const float *in = hidden;
+    if (lead == 1) {
+        e->be->ops->copy(e->be, e->drafting->mtp_in, ds->last_hidden, (size_t)h * sizeof(float));
+        e->be->ops->copy(e->be, e->drafting->mtp_in + h, hidden, (size_t)(keep - 1) * (size_t)h * sizeof(float));
+        in = e->drafting->mtp_in;
+    }
+    for (int32_t at = 0; at < rows;) {
+        int32_t n = rows - at < e->max_rows ? rows - at : e->max_rows, pos = first - lead + at;
+        const vb__mtp_seq row = {s->seq, n, pos, r->tokens + pos + 1, in + at * h};
+        VB_TRY(vb__mtp_forward(m, e->ws, &row, 1, NULL, NULL));
+        at += n;
+    }
+    e->be->ops->copy(e->be, ds->last_hidden, hidden + (keep - 1) * h, (size_t)h * sizeof(float));
+    ds->mtp_rows = r->fed - 1;
+    ds->mtp_last = true;
+    return VB_OK;
+}
+
+static vb_err commit_dflash(vb__engine *e, vb__slot *s, int32_t row0, int32_t keep) {
+    struct vb__draft_slot *ds = s->draft;
+    const vb__model_config *c = &vb__dflash_model(e->drafting->dflash)->cfg;
+    if (ds->dflash_broken) return VB_OK;
+    if (ds->dseq->length != s->req->fed - keep || vb__seq_reserve(ds->dseq, s->req->fed) != VB_OK) {
+        ds->dflash_broken = true;
+        return VB_OK;
+    }
+    return vb__dflash_context(e->drafting->dflash, ds->dseq, e->taps + (int64_t)row0 * c->n_taps * c->hidden, keep, NULL);
+}
+
+void vb__drafting_commit(vb__engine *e, vb__slot *s, const float *hidden, int32_t hidden_first, int32_t row0,
+                         int32_t keep, int32_t drafts, int32_t accepted, bool over) {
+    vb__drafting *d = e->drafting;
+    struct vb__draft_slot *ds = s->draft;
+    (void)over;
+    if (d == NULL) return;
+    if (drafts > 0) {
+        vb__acceptance *own = ds->kind == VB_DRAFT_LOOKUP ? &ds->beliefs.lookup[vb__lookup_class(ds->match)] : &ds->beliefs.kind[ds->kind];
+        vb__acceptance *all = ds->kind == VB_DRAFT_LOOKUP ? &d->beliefs.lookup[vb__lookup_class(ds->match)] : &d->beliefs.kind[ds->kind];
+        vb__acceptance_observe(own, drafts, accepted);
+        vb__acceptance_observe(all, drafts, accepted);
+    }
+    if (d->kinds >> VB_DRAFT_MTP & 1) {
+        vb_check(hidden_first == 0);
+        if (commit_mtp(e, s, hidden, keep) != VB_OK) ds->mtp_broken = true;
+    }
+    if (d->kinds >> VB_DRAFT_DFLASH & 1)
+        if (commit_dflash(e, s, row0, keep) != VB_OK) ds->dflash_broken = true;
+}
+
+void vb__drafting_observe(vb__engine *e, int32_t n_seqs, int32_t rows, double draft_s, double verify_s) {
+    if (e->drafting == NULL || n_seqs != 1 || rows > VB_LIMIT_DRAFT_WIDTH) return;
+    vb__costs_observe_step(&e->drafting->costs, rows, verify_s);
+    e->drafting->costs.total += draft_s + verify_s;
+}

@@ -193,6 +193,7 @@ vb_err vb__engine_open(const vb_model_options *o, vb__engine **out, vb_error *er
         for (int32_t i = 0; code == VB_OK && i < g.n_eos; i++) add_eos(e, g.eos[i]);
         if (code == VB_OK) e->defaults = g.sampling;
     }
+    if (code == VB_OK && (o->draft == NULL || strcmp(o->draft, "none") != 0)) vb__checkpoint_fingerprint(ck, e->fingerprint);
     vb__checkpoint_close(ck); /* everything is packed: the mapping may go */
     if (code == VB_OK) code = vb__drafting_open(e, o, err);
     if (code != VB_OK) {

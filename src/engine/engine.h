@@ -40,6 +40,7 @@ typedef struct vb__engine {
     vb__tokenizer *tok; /* NULL: ids only */
     struct vb__chat_template *chat; /* NULL: none */
     char *path;
+    char fingerprint[33]; /* of the model's files; "" when not computed */
     vb__cpu_level level;
     int32_t threads, activations;
     int32_t ctx, trained_ctx, parallel, prefill_chunk, max_rows;

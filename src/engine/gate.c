@@ -1,0 +1,302 @@
+#include "engine/gate.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "engine/engine.h"
+#include "engine/home.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum { PREFILL = 96, CHAIN = 48, MEMO_MAX = 1 << 20 };
+static const char memo_name[] = "gate.memo";
+static const double budget_first = 2.0, budget_share = 0.02; /* seconds at once; share of elapsed time */
+
+typedef struct hash128 {
+    uint8_t b[16];
+} hash128;
+
+struct vb__gate {
+    struct vb__engine *e;
+    vb__gate_state state[VB_LIMIT_DRAFT_WIDTH + 1];
+    char key[256];     /* model, contract, device: one word */
+    bool allow_inexact, use_memo;
+    double opened, spent;
+    char difference[VB_ERROR_TEXT_MAX];
+    /* The chain; made once. */
+    vb__seq *seq;
+    vb__snapshot *start;       /* after the prefill */
+    int32_t tokens[CHAIN + 1]; /* tokens[i]: the token fed at chain step i; tokens[0] follows the prefill */
+    hash128 logits[CHAIN];     /* of the row of step i */
+    hash128 state_after[CHAIN + 1]; /* after i steps */
+    int32_t steps;             /* -1: prefill not run */
+    /* The width being checked. */
+    int32_t width, at, next_accept;
+};
+
+static hash128 hash_bytes(const void *p, size_t n) {
+    XXH128_canonical_t c;
+    hash128 h;
+    XXH128_canonicalFromHash(&c, XXH3_128bits(p, n));
+    memcpy(h.b, c.digest, 16);
+    return h;
+}
+
+/* ---- Memo ------------------------------------------------------------------------------------------------------- */
+
+static bool any_fault(void) {
+    for (int k = VB_FAULT_NONE + 1; k < VB_FAULTS; k++)
+        if (vb__fault_is((vb__fault)k)) return true;
+    return false;
+}
+
+static void make_key(vb__gate *g) {
+    const struct vb__engine *e = g->e;
+    char device[96];
+    (void)snprintf(device, sizeof device, "%s", vb__cpu_brand());
+    for (char *p = device; *p != '\0'; p++)
+        if (*p <= ' ') *p = '_';
+    (void)snprintf(g->key, sizeof g->key, "%s/contract%d/a%d/%s/%s/%s/gcc%d.%d", e->fingerprint, VB_CONTRACT, e->activations,
+                   vb__cpu_level_name(e->level), device, VB_VERSION, __GNUC__, __GNUC_MINOR__);
+}
+
+/* Lines "KEY WIDTH passed|declined"; the last one of a key and width counts. Anything else is skipped. */
+static void memo_read(vb__gate *g) {
+    char path[4096], line[512];
+    if (!vb__home_path(memo_name, path, sizeof path)) return;
+    FILE *f = fopen(path, "re");
+    if (f == NULL) return;
+    size_t key = strlen(g->key), total = 0;
+    while (fgets(line, sizeof line, f) != NULL && (total += strlen(line)) < MEMO_MAX) {
+        int width;
+        char word[16];
+        if (strncmp(line, g->key, key) != 0 || sscanf(line + key, " %d %15s", &width, word) != 2) continue;
+        if (width < 2 || width > VB_LIMIT_DRAFT_WIDTH) continue;
+        if (strcmp(word, "passed") == 0) g->state[width] = VB_GATE_PASSED;
+        if (strcmp(word, "declined") == 0) g->state[width] = VB_GATE_DECLINED;
+    }
+    (void)fclose(f);
+}
+
+static void memo_write(const vb__gate *g, int32_t width) {
+    char line[384];
+    vb_error err;
+    if (!g->use_memo) return;
+    (void)snprintf(line, sizeof line, "%s %d %s\n", g->key, width, g->state[width] == VB_GATE_PASSED ? "passed" : "declined");
+    if (vb__home_append(memo_name, line, &err) != VB_OK) vb__log(VB_LOG_INFO, "gate", "memo not written: %s", err.text);
+}
+
+/* ---- Create --------------------------------------------------------------------------------------------------------- */
+
+vb_err vb__gate_create(struct vb__engine *e, vb__gate **out, vb_error *err) {
+    vb__gate *g = vb__calloc(VB_TAG_ENGINE, 1, sizeof *g);
+    if (g == NULL) return vb__fail(err, VB_E_MEMORY, "gate: out of memory");
+    g->e = e;
+    g->steps = -1;
+    g->opened = vb__now();
+    const char *allow = getenv("VERBATIM_ALLOW_INEXACT");
+    g->allow_inexact = allow != NULL && strcmp(allow, "1") == 0;
+    if (g->allow_inexact)
+        vb__log(VB_LOG_WARN, "gate", "VERBATIM_ALLOW_INEXACT=1: widths that fail the gate are used; the guarantee is forfeited");
+    make_key(g);
+    g->use_memo = !any_fault() && e->fingerprint[0] != '\0';
+    if (g->use_memo) memo_read(g);
+    *out = g;
+    return VB_OK;
+}
+
+static void chain_free(vb__gate *g) {
+    vb__snapshot_destroy(g->start);
+    vb__seq_destroy(g->seq);
+    g->start = NULL;
+    g->seq = NULL;
+    g->steps = -1;
+    g->width = 0;
+}
+
+void vb__gate_destroy(vb__gate *g) {
+    if (g == NULL) return;
+    chain_free(g);
+    vb__free(g);
+}
+
+/* ---- Work, a forward at a time ------------------------------------------------------------------------------------------ */
+
+/* Runs rows on g->seq and leaves the logits of all of them (at most VB_LOGIT_ROWS) or of the last one in e->logits. */
+static vb_err run_rows(vb__gate *g, const int32_t *tokens, int32_t rows, int32_t certain, vb_error *err) {
+    struct vb__engine *e = g->e;
+    VB_TRY(vb__seq_reserve(g->seq, g->seq->length + rows));
+    const vb__forward_seq fs = {g->seq, rows, certain, tokens};
+    int32_t last = rows - 1;
+    bool all = rows <= VB_LOGIT_ROWS;
+    const vb__forward_args a = {.seqs = &fs, .n_seqs = 1, .hidden_rows = all ? NULL : &last, .n_hidden = all ? rows : 1,
+                                .hidden = e->logit_hidden};
+    VB_TRY(vb__forward(e->model, e->ws, &a, err));
+    vb__logits(e->model, e->logit_hidden, a.n_hidden, e->logits);
+    return e->be->ops->sync(e->be, err);
+}
+
+static int32_t argmax_row(const struct vb__engine *e, int32_t row) {
+    int32_t id = 0;
+    uint8_t finite;
+    int32_t v = e->model->cfg.vocab;
+    e->be->ops->argmax(e->be, e->logits + (int64_t)row * v, v, 1, v, &id, &finite);
+    return id;
+}
+
+static hash128 hash_row(const struct vb__engine *e, int32_t row) {
+    size_t v = (size_t)e->model->cfg.vocab;
+    return hash_bytes(e->logits + (size_t)row * v, v * sizeof(float));
+}
+
+/* One forward of the chain. */
+static vb_err chain_step(vb__gate *g, vb_error *err) {
+    struct vb__engine *e = g->e;
+    if (g->steps < 0) {
+        int32_t ids[PREFILL];
+        uint32_t s = 12345;
+        for (int32_t i = 0; i < PREFILL; i++) { /* any tokens do; they are the same on every machine */
+            s = s * 1664525u + 1013904223u;
+            ids[i] = (int32_t)((s >> 8) % (uint32_t)(e->model->cfg.vocab < 4096 ? e->model->cfg.vocab : 4096));
+        }
+        VB_TRY(vb__seq_create(e->model, e->pages, PREFILL + CHAIN + VB_LIMIT_DRAFT_WIDTH + 64, PREFILL, VB_LIMIT_DRAFT_WIDTH,
+                              &g->seq, err));
+        VB_TRY(run_rows(g, ids, PREFILL, PREFILL, err));
+        VB_TRY(vb__seq_commit(g->seq, PREFILL));
+        g->tokens[0] = argmax_row(e, 0);
+        VB_TRY(vb__seq_save(g->seq, &g->start));
+        vb__seq_hash(g->seq, g->state_after[0].b);
+        g->steps = 0;
+        return VB_OK;
+    }
+    VB_TRY(run_rows(g, &g->tokens[g->steps], 1, 1, err));
+    VB_TRY(vb__seq_commit(g->seq, 1));
+    g->logits[g->steps] = hash_row(e, 0);
+    g->tokens[g->steps + 1] = argmax_row(e, 0);
+    g->steps++;
+    vb__seq_hash(g->seq, g->state_after[g->steps].b);
+    return VB_OK;
+}
+
+static void settle_width(vb__gate *g, vb__gate_state s) {
+    int32_t w = g->width;
+    g->state[w] = s;
+    g->width = 0;
+    if (s == VB_GATE_DECLINED)
+        vb__log(VB_LOG_WARN, "gate", "width=%d declined: %s", w, g->difference);
+    memo_write(g, w);
+}
+
+/* One forward of the width being checked: a block with accept length next_accept, or the start of another pass. */
+static vb_err width_step(vb__gate *g, vb_error *err) {
+    struct vb__engine *e = g->e;
+    int32_t w = g->width, accept = g->next_accept;
+    bool done = accept >= w;
+    if (done || g->at + accept + 1 > CHAIN || g->at + w > CHAIN + 1) {
+        /* The pass ends: state must be the chain's. */
+        if (g->at > 0) {
+            hash128 h;
+            vb__seq_hash(g->seq, h.b);
+            if (memcmp(h.b, g->state_after[g->at].b, 16) != 0) {
+                (void)snprintf(g->difference, sizeof g->difference,
+                               "state after %d tokens differs between blocks of %d rows and one-row steps", g->at, w);
+                settle_width(g, VB_GATE_DECLINED);
+                return VB_OK;
+            }
+        }
+        if (done) {
+            settle_width(g, VB_GATE_PASSED);
+            return VB_OK;
+        }
+        VB_TRY(vb__seq_restore(g->seq, g->start));
+        g->at = 0;
+    }
+    int32_t block[VB_LIMIT_DRAFT_WIDTH];
+    for (int32_t i = 0; i < w; i++) block[i] = g->tokens[g->at + i < CHAIN ? g->at + i : CHAIN];
+    if (accept + 1 < w) { /* plant a wrong id behind the accepted ones */
+        int32_t wrong = block[accept + 1] + 1;
+        block[accept + 1] = wrong < e->model->cfg.vocab ? wrong : 0;
+    }
+    VB_TRY(run_rows(g, block, w, 1, err));
+    for (int32_t i = 0; i <= accept; i++) {
+        hash128 h = hash_row(e, i);
+        if (memcmp(h.b, g->logits[g->at + i].b, 16) == 0) continue;
+        (void)snprintf(g->difference, sizeof g->difference,
+                       "logits at position %d (row %d of a block of %d, accept length %d) differ from one-row decode",
+                       PREFILL + g->at + i, i, w, accept);
+        settle_width(g, VB_GATE_DECLINED);
+        return VB_OK;
+    }
+    VB_TRY(vb__seq_commit(g->seq, accept + 1));
+    g->at += accept + 1;
+    g->next_accept++;
+    return VB_OK;
+}
+
+/* One piece of work for `width`; an error (memory, device) declines it for this run. */
+static void work(vb__gate *g, int32_t width) {
+    vb_error err = {0};
+    vb_err code;
+    double t0 = vb__now();
+    if (g->steps < CHAIN) {
+        code = chain_step(g, &err);
+    } else {
+        if (g->width != width) {
+            g->width = width;
+            g->at = CHAIN + 1; /* forces a restore */
+            g->next_accept = 0;
+        }
+        if (g->at > CHAIN) { /* a fresh pass */
+            code = vb__seq_restore(g->seq, g->start);
+            g->at = 0;
+        } else code = VB_OK;
+        if (code == VB_OK) code = width_step(g, &err);
+    }
+    g->spent += vb__now() - t0;
+    if (code != VB_OK) {
+        vb__log(VB_LOG_WARN, "gate", "width=%d not checked: %s", width, err.text[0] != '\0' ? err.text : vb_err_message(code));
+        g->state[width] = VB_GATE_DECLINED;
+        chain_free(g);
+    }
+}
+
+static bool in_budget(const vb__gate *g) {
+    double elapsed = vb__now() - g->opened;
+    return g->spent < budget_first || g->spent < budget_share * elapsed;
+}
+
+static bool usable(const vb__gate *g, int32_t w) {
+    return g->state[w] == VB_GATE_PASSED || (g->state[w] == VB_GATE_DECLINED && g->allow_inexact);
+}
+
+int32_t vb__gate_width(vb__gate *g, int32_t width) {
+    while (width > 1 && g->state[width] == VB_GATE_UNKNOWN && in_budget(g)) work(g, width);
+    /* Pages and states of the check are given back when nothing is half done. */
+    bool open = false;
+    for (int32_t w = 2; w <= VB_LIMIT_DRAFT_WIDTH; w++) open = open || g->state[w] == VB_GATE_UNKNOWN;
+    if (g->width == 0 && g->seq != NULL && (!open || !in_budget(g))) chain_free(g);
+    while (width > 1 && !usable(g, width)) width--;
+    return width;
+}
+
+vb__gate_state vb__gate_get(const vb__gate *g, int32_t width) { return width <= 1 ? VB_GATE_PASSED : g->state[width]; }
+
+vb_err vb__gate_check(vb__gate *g, int32_t width, bool fresh, vb__gate_state *out, vb_error *err) {
+    if (width < 2 || width > VB_LIMIT_DRAFT_WIDTH)
+        return vb__fail(err, VB_E_RANGE, "gate: width %d, expected 2 to %d", width, VB_LIMIT_DRAFT_WIDTH);
+    if (fresh) g->state[width] = VB_GATE_UNKNOWN;
+    while (g->state[width] == VB_GATE_UNKNOWN) work(g, width);
+    *out = g->state[width];
+    return VB_OK;
+}
+
+int32_t vb__gate_declined(const vb__gate *g, int32_t out[16]) {
+    int32_t n = 0;
+    for (int32_t w = 2; w <= VB_LIMIT_DRAFT_WIDTH && n < 16; w++)
+        if (g->state[w] == VB_GATE_DECLINED) out[n++] = w;
+    return n;
+}
+
+const char *vb__gate_difference(const vb__gate *g) { return g->difference; }
