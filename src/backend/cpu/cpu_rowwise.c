@@ -169,7 +169,7 @@ static void gather_items(void *ctx, int32_t begin, int32_t end, int32_t thread) 
     const gather_call *c = ctx;
     (void)thread;
     for (int64_t i = begin; i < end; i++)
-        memcpy(c->y + i * c->ys, c->x + c->idx[i] * c->xs, (size_t)c->n * sizeof(float));
+        memcpy(c->y + i * c->ys, c->x + (c->idx != NULL ? c->idx[i] : i) * c->xs, (size_t)c->n * sizeof(float));
 }
 
 void vb__cpu_gather_rows(vb__backend *base, float *y, int64_t ys, const float *x, int64_t xs, const int32_t *idx,
