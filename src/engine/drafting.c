@@ -57,6 +57,10 @@ int32_t vb__draft_kind_parse(const char *name, size_t len) {
     return -1;
 }
 
+void vb__drafting_set_width(vb__engine *e, int32_t width) {
+    if (e->drafting != NULL) e->drafting->fixed_width = width;
+}
+
 /* ---- Open ------------------------------------------------------------------------------------------------------- */
 
 static vb_err device(vb__engine *e, int64_t floats, float **out, vb_error *err) {

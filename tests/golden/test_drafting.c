@@ -1,0 +1,197 @@
+/* Drafting cannot change the text: every drafter at every width gives the logits hash of plain decode, greedy and at a
+ * temperature; state after blocks of every accept length is the stepped state; the gate passes every width here and declines one
+ * when a fault is planted. */
+#include "base/fault.h"
+#include "engine/drafting.h"
+#include "engine/gate.h"
+#include "engine/model_handle.h"
+#include "golden_util.h"
+#include "verbatim/verbatim.h"
+
+enum { TOKENS = 48 };
+
+static const char *const atto = SOURCE_ROOT "/models/atto";
+static const char *const kinds[] = {"lookup", "mtp", "dflash", "auto"};
+
+/* Prompts of the embedded model as ids: chats that count, list and repeat themselves, and random ones. */
+typedef struct prompt {
+    int32_t n, ids[64];
+} prompt;
+static const prompt prompts[] = {
+    {14, {16375, 370, 198, 3, 5, 6, 100, 700, 11, 1200, 11, 2056, 11, 1385}},
+    {20, {323, 220, 16, 15, 15, 16376, 198, 16374, 16375, 370, 323, 220, 16, 15, 15, 16376, 198, 16374, 16375, 370}},
+    {7, {5000, 17, 9000, 250, 3000, 77, 12}},
+};
+enum { PROMPTS = sizeof prompts / sizeof prompts[0] };
+
+static vb_model *open_model(const char *draft, int32_t width) {
+    vb_model_options o;
+    vb_model *m;
+    vb_error err;
+    vb_model_options_init(&o);
+    o.path = atto;
+    o.threads = 2;
+    o.ctx = 512;
+    o.draft = draft;
+    o.draft_width = width;
+    if (vb_model_open(&o, &m, &err) != VB_OK) fail_msg("%s", err.text);
+    return m;
+}
+
+static void generate(vb_model *m, const prompt *p, float temperature, uint64_t seed, vb_result *r) {
+    vb_request q;
+    vb_error err;
+    vb_request_init(&q);
+    q.prompt_ids = p->ids;
+    q.prompt_count = p->n;
+    q.max_tokens = TOKENS;
+    q.ignore_eos = true;
+    q.hash_logits = true;
+    q.sampling = (vb_sampling){.set = VB_SET_TEMPERATURE | VB_SET_SEED | VB_SET_TOP_K | VB_SET_TOP_P,
+                               .temperature = temperature, .top_p = 1.0f, .seed = seed};
+    vb__engine_clear(m->engine);
+    if (vb_generate(m, &q, r, &err) != VB_OK) fail_msg("%s", err.text);
+}
+
+static void gate_all(vb_model *m, bool expect_pass) {
+    for (int32_t w = 2; w <= VB_LIMIT_DRAFT_WIDTH; w++) {
+        vb__gate_state s;
+        vb_error err;
+        assert_int_equal(vb__gate_check(vb__drafting_gate(m->engine), w, true, &s, &err), VB_OK);
+        if (expect_pass && s != VB_GATE_PASSED)
+            fail_msg("width %d: %s", w, vb__gate_difference(vb__drafting_gate(m->engine)));
+    }
+}
+
+static void every_drafter_and_width(void **state) {
+    (void)state;
+    char want[PROMPTS][2][65];
+    vb_model *plain = open_model("none", 0);
+    for (int32_t i = 0; i < PROMPTS; i++)
+        for (int t = 0; t < 2; t++) {
+            vb_result r;
+            generate(plain, &prompts[i], t == 0 ? 0.0f : 0.8f, 11, &r);
+            memcpy(want[i][t], r.logits_sha256, 65);
+            vb_result_fini(&r);
+        }
+    vb_model_close(plain);
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        vb_model *m = open_model(kinds[k], 16);
+        gate_all(m, true);
+        int64_t accepted = 0, proposed = 0;
+        for (int32_t w = 1; w <= 16; w++) {
+            vb__drafting_set_width(m->engine, w);
+            for (int32_t i = 0; i < PROMPTS; i++)
+                for (int t = 0; t < 2; t++) {
+                    vb_result r;
+                    generate(m, &prompts[i], t == 0 ? 0.0f : 0.8f, 11, &r);
+                    if (strcmp(r.logits_sha256, want[i][t]) != 0)
+                        fail_msg("%s width %d prompt %d temperature %d: another text", kinds[k], w, i, t);
+                    assert_int_equal(r.n_declined, 0);
+                    accepted += r.accepted;
+                    proposed += r.proposed;
+                    vb_result_fini(&r);
+                }
+        }
+        printf("%s: %lld of %lld drafts accepted\n", kinds[k], (long long)accepted, (long long)proposed);
+        assert_true(accepted > 0);
+        vb_model_close(m);
+    }
+}
+
+/* Blocks of w rows with every accept length against one-row steps: everything the next step can read. */
+static void rollback_at_every_accept_length(void **state) {
+    (void)state;
+    vb_model *m = open_model("none", 0), *with_tape = open_model("lookup", 16);
+    vb__engine *e = with_tape->engine;
+    vb_model_close(m);
+    vb__seq *a, *b;
+    vb_error err;
+    assert_int_equal(vb__seq_create(e->model, e->pages, 256, 128, 16, &a, &err), VB_OK);
+    assert_int_equal(vb__seq_create(e->model, e->pages, 256, 128, 16, &b, &err), VB_OK);
+    int32_t ids[160];
+    for (int32_t i = 0; i < 160; i++) ids[i] = (i * 7919 + 13) % 16000;
+    for (int32_t w = 1; w <= 16; w++)
+        for (int32_t accept = 0; accept < w; accept++) {
+            vb__seq *const both[2] = {a, b};
+            uint8_t hash[2][16];
+            for (int k = 0; k < 2; k++) {
+                vb__seq *s = both[k];
+                vb__seq_reset(s);
+                int32_t n = 50 + w; /* crosses a page boundary for large w */
+                assert_int_equal(vb__seq_reserve(s, n + 40), VB_OK);
+                vb__forward_seq fs = {s, n, n, ids};
+                vb__forward_args fa = {.seqs = &fs, .n_seqs = 1};
+                assert_int_equal(vb__forward(e->model, e->ws, &fa, &err), VB_OK);
+                assert_int_equal(vb__seq_commit(s, n), VB_OK);
+                if (k == 0) {
+                    for (int32_t i = 0; i <= accept; i++) {
+                        fs = (vb__forward_seq){s, 1, 1, ids + n + i};
+                        assert_int_equal(vb__forward(e->model, e->ws, &fa, &err), VB_OK);
+                        assert_int_equal(vb__seq_commit(s, 1), VB_OK);
+                    }
+                } else { /* a block whose rows behind the accepted ones are wrong */
+                    int32_t block[16];
+                    for (int32_t i = 0; i < w; i++) block[i] = ids[n + i] + (i > accept ? 1 : 0);
+                    fs = (vb__forward_seq){s, w, 1, block};
+                    assert_int_equal(vb__forward(e->model, e->ws, &fa, &err), VB_OK);
+                    assert_int_equal(vb__seq_commit(s, accept + 1), VB_OK);
+                }
+                /* One more row: it reads the state through the tape. */
+                fs = (vb__forward_seq){s, 1, 1, ids + n + accept + 1};
+                assert_int_equal(vb__forward(e->model, e->ws, &fa, &err), VB_OK);
+                assert_int_equal(vb__seq_commit(s, 1), VB_OK);
+                vb__seq_hash(s, hash[k]);
+            }
+            if (memcmp(hash[0], hash[1], 16) != 0) fail_msg("width %d accept %d: state differs", w, accept);
+        }
+    vb__seq_destroy(a);
+    vb__seq_destroy(b);
+    vb_model_close(with_tape);
+}
+
+static void gate_catches_planted_faults(void **state) {
+    (void)state;
+    static const vb__fault faults[] = {VB_FAULT_LINEAR_ROWS, VB_FAULT_ATTENTION_ROWS, VB_FAULT_ROPE_ROWS,
+                                       VB_FAULT_STATE_COMMIT, VB_FAULT_KV_TRUNCATE};
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+        vb__fault_set(faults[i]);
+        vb_model *m = open_model("mtp", 8);
+        vb__gate_state s;
+        vb_error err;
+        assert_int_equal(vb__gate_check(vb__drafting_gate(m->engine), 8, true, &s, &err), VB_OK);
+        printf("%s: %s\n", vb__fault_name(faults[i]), vb__gate_difference(vb__drafting_gate(m->engine)));
+        vb_model_close(m);
+        vb__fault_set(VB_FAULT_NONE);
+        if (s != VB_GATE_DECLINED) fail_msg("%s was not caught", vb__fault_name(faults[i]));
+    }
+}
+
+static void a_failing_drafter_costs_no_text(void **state) {
+    (void)state;
+    vb_result want, got;
+    vb_model *m = open_model("none", 0);
+    generate(m, &prompts[0], 0, 1, &want);
+    vb_model_close(m);
+    vb__fault_set(VB_FAULT_DRAFT_CRASH);
+    m = open_model("mtp", 4);
+    gate_all(m, true);
+    generate(m, &prompts[0], 0, 1, &got);
+    vb__fault_set(VB_FAULT_NONE);
+    assert_string_equal(want.logits_sha256, got.logits_sha256);
+    vb_result_fini(&want);
+    vb_result_fini(&got);
+    vb_model_close(m);
+}
+
+int main(void) {
+    char home[] = "/tmp/vb_test_XXXXXX";
+    if (mkdtemp(home) == NULL || setenv("VERBATIM_HOME", home, 1) != 0) return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rollback_at_every_accept_length),
+        cmocka_unit_test(every_drafter_and_width),
+        cmocka_unit_test(gate_catches_planted_faults),
+        cmocka_unit_test(a_failing_drafter_costs_no_text),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
