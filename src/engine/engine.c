@@ -9,7 +9,6 @@
 #include "engine/memory.h"
 #include "engine/sampling_options.h"
 #include "engine/step_seq.h"
-#include "text/chat_template.h"
 #include <string.h>
 
 static vb_err out_of_memory(vb_error *err, const char *what) {
@@ -80,9 +79,10 @@ static vb_err load_text(vb__engine *e, const vb_model_options *o, vb_error *err)
     if (e->token_mask == NULL) return out_of_memory(err, "tokenizer");
     for (int32_t i = 0; i < vocab; i++)
         if (vb__tokenizer_has_id(e->tok, i)) e->token_mask[i / 32] |= 1u << (i % 32);
-    for (int32_t i = 0, n = vb__tokenizer_eos_count(e->tok); i < n; i++) add_eos(e, vb__tokenizer_eos(e->tok, i));
-    code = vb__chat_template_load(o->path, o->chat_template, &e->chat, err);
-    return code == VB_E_NOT_FOUND && o->chat_template == NULL ? VB_OK : code;
+    size_t n_eos;
+    const int32_t *eos = vb__tokenizer_eos_ids(e->tok, &n_eos);
+    for (size_t i = 0; i < n_eos; i++) add_eos(e, eos[i]);
+    return VB_OK;
 }
 
 /* ---- Open and close -------------------------------------------------------------------------------------------------- */
@@ -225,7 +225,6 @@ void vb__engine_close(vb__engine *e) {
     if (e->be != NULL) e->be->ops->destroy(e->be);
     vb__sampler_destroy(e->sampler);
     vb__tokenizer_destroy(e->tok);
-    vb__chat_template_destroy(e->chat);
     vb__free(e->token_mask);
     vb__free(e->slots);
     vb__free(e->fseqs);
