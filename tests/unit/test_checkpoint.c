@@ -1,6 +1,6 @@
 /* model/checkpoint: every shared model opens and gives what its config implies; each defect is one error that names
  * file and tensor. */
-#include "base/alloc.h"
+#include "base/buffer.h"
 #include "base/log.h"
 #include "checkpoint_walk.h"
 #include "testdir.h"
@@ -106,21 +106,22 @@ static void drop(fake *f, const char *name) {
 
 /* Writes tensors [from, to) as one file. */
 static void write_tensors(const fake *f, const char *file, int from, int to) {
-    char *h = malloc(100000);
+    vb__buffer h;
     int64_t at = 0;
-    size_t n = (size_t)sprintf(h, "{");
+    vb__buffer_init(&h, 1 << 20);
+    (void)vb__buffer_putc(&h, '{');
     for (int i = from; i < to; i++) {
-        const spec *s = &f->t[i];
-        int64_t count = 1;
-        n += (size_t)sprintf(h + n, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[", i == from ? "" : ",", s->name, s->dtype);
-        for (int d = 0; d < s->dims; d++) {
-            count *= s->shape[d];
-            n += (size_t)sprintf(h + n, "%s%lld", d == 0 ? "" : ",", (long long)s->shape[d]);
+        const spec *t = &f->t[i];
+        int64_t bytes = size_of(t->dtype);
+        (void)vb__buffer_printf(&h, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[", i == from ? "" : ",", t->name, t->dtype);
+        for (int d = 0; d < t->dims; d++) {
+            bytes *= t->shape[d];
+            (void)vb__buffer_printf(&h, "%s%lld", d == 0 ? "" : ",", (long long)t->shape[d]);
         }
-        n += (size_t)sprintf(h + n, "],\"data_offsets\":[%lld,%lld]}", (long long)at, (long long)(at + count * size_of(s->dtype)));
-        at += count * size_of(s->dtype);
+        (void)vb__buffer_printf(&h, "],\"data_offsets\":[%lld,%lld]}", (long long)at, (long long)(at + bytes));
+        at += bytes;
     }
-    (void)sprintf(h + n, "}");
+    assert_int_equal(vb__buffer_putc(&h, '}'), VB_OK);
     uint8_t *data = calloc(1, (size_t)at + 1);
     int64_t off = 0;
     for (int i = from; i < to; i++) {
@@ -129,9 +130,9 @@ static void write_tensors(const fake *f, const char *file, int from, int to) {
         if (f->t[i].data != NULL) memcpy(data + off, f->t[i].data, (size_t)count);
         off += count;
     }
-    testdir_safetensors(&dir, file, h, data, (size_t)at);
+    testdir_safetensors(&dir, file, vb__buffer_str(&h), data, (size_t)at);
     free(data);
-    free(h);
+    vb__buffer_fini(&h);
 }
 
 static void write_model(const fake *f) {
@@ -519,13 +520,15 @@ static void the_fingerprint_sees_values_not_files(void **state) {
     vb__checkpoint *c = check(NULL, true);
     vb__checkpoint_fingerprint(c, one);
     vb__checkpoint_close(c);
-    static char index[65536];
-    size_t n = (size_t)sprintf(index, "{\"weight_map\":{");
+    vb__buffer index;
+    vb__buffer_init(&index, 1 << 20);
+    (void)vb__buffer_puts(&index, "{\"weight_map\":{");
     for (int i = 0; i < f.n; i++)
-        n += (size_t)sprintf(index + n, "%s\"%s\":\"%s.safetensors\"", i == 0 ? "" : ",", f.t[i].name, i < 9 ? "a" : "b");
-    (void)sprintf(index + n, "}}");
+        (void)vb__buffer_printf(&index, "%s\"%s\":\"%s.safetensors\"", i == 0 ? "" : ",", f.t[i].name, i < 9 ? "a" : "b");
+    assert_int_equal(vb__buffer_puts(&index, "}}"), VB_OK);
     (void)unlink(testdir_file(&dir, "model.safetensors"));
-    testdir_puts(&dir, "model.safetensors.index.json", index);
+    testdir_puts(&dir, "model.safetensors.index.json", vb__buffer_str(&index));
+    vb__buffer_fini(&index);
     write_tensors(&f, "a.safetensors", 0, 9);
     write_tensors(&f, "b.safetensors", 9, f.n);
     c = check(NULL, true);
