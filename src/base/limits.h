@@ -19,7 +19,14 @@ enum {
     VB_LIMIT_DRAFT_WIDTH = 16,             /* rows of a verify block */
     VB_LIMIT_TEMPLATE_BYTES = 1 << 20,
     VB_LIMIT_GENERATION_CONFIG = 1 << 20,  /* bytes */
-    VB_LIMIT_PROMPT_BYTES = 64 << 20
+    VB_LIMIT_PROMPT_BYTES = 64 << 20,
+    VB_LIMIT_TOKEN_BYTES = 64 << 10,       /* one string of a vocabulary */
+    VB_LIMIT_ADDED_TOKEN_BYTES = 1024,     /* one added token, and one entry of a Unigram vocabulary */
+    VB_LIMIT_AFFIX_BYTES = 64,             /* continuing_subword_prefix, end_of_word_suffix */
+    VB_LIMIT_WORD_SYMBOLS = 1 << 25,       /* one word given to a tokenizer model */
+    VB_LIMIT_TEXT_STEPS = 32,              /* normalizers, pre-tokenizers or decoders in a row */
+    VB_LIMIT_STOP_STRINGS = 64,
+    VB_LIMIT_STOP_BYTES = 4096             /* one stop string */
 };
 
 #endif

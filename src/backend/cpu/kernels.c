@@ -38,6 +38,9 @@ void vb__kernels_init(vb__kernels *k, vb__cpu_level level) {
     k->conv = vb__conv_avx2;
     k->delta = vb__delta_avx2;
     k->delta_gates = vb__delta_gates_avx2;
+    k->attn_blocks = vb__attn_blocks_avx2;
+    k->attn_fold = vb__attn_fold_avx2;
+    k->attn_finish = vb__attn_finish_avx2;
     if (level < VB_CPU_AVX512) return;
     /* AVX-512 */
     k->attn_blocks = vb__attn_blocks_avx512;
@@ -57,4 +60,5 @@ void vb__kernels_init(vb__kernels *k, vb__cpu_level level) {
     k->delta_gates = vb__delta_gates_avx512;
     if (level < VB_CPU_AMX) return;
     /* AMX */
+    k->attn_blocks = vb__attn_blocks_amx;
 }

@@ -32,6 +32,7 @@ typedef struct product {
     float *c; /* lane i, tile t at c + i*cs + t*16 */
     int64_t cs;
     const float *alpha, *beta; /* FOLD: c = fma(c, alpha[lane], sum * beta[lane]) */
+    const uint8_t *ahead;      /* memory that is needed next, as long as B; prefetched by panels of few lanes */
 } product;
 
 /* L lanes, T tiles; both constant after inlining. */
@@ -39,6 +40,7 @@ __attribute__((always_inline)) static inline void multiply(const product *p, con
                                                            const goal g) {
     __m512 acc[PANEL], even[PANEL], odd[PANEL];
     const __m512i high = _mm512_set1_epi32((int32_t)0xffff0000);
+    const uint8_t *ahead = p->ahead;
 #pragma GCC unroll 12
     for (int i = 0; i < L * T; i++) acc[i] = _mm512_setzero_ps();
     for (int32_t first = 0; first < p->pairs; first += 16) {
@@ -50,6 +52,7 @@ __attribute__((always_inline)) static inline void multiply(const product *p, con
         for (int32_t k = 0; k < n; k++, a += 2, b += p->bs) {
 #pragma GCC unroll 4
             for (int t = 0; t < T; t++) {
+                if (L <= 8) _mm_prefetch((const char *)ahead + t * 64, _MM_HINT_T0);
                 __m512i raw = _mm512_loadu_si512(b + t * p->bt);
                 __m512 be = _mm512_castsi512_ps(_mm512_slli_epi32(raw, 16));
                 __m512 bo = _mm512_castsi512_ps(_mm512_and_si512(raw, high));
@@ -59,6 +62,7 @@ __attribute__((always_inline)) static inline void multiply(const product *p, con
                     odd[i * T + t] = _mm512_fmadd_ps(_mm512_set1_ps(a[i * as + 1]), bo, odd[i * T + t]);
                 }
             }
+            ahead += T * 64;
         }
 #pragma GCC unroll 12
         for (int i = 0; i < L * T; i++)
@@ -89,6 +93,7 @@ __attribute__((always_inline)) static inline void multiply_all(const product *al
             p.a += lane * as;
             p.b += t * p.bt;
             p.c += lane * p.cs + t * 16;
+            p.ahead += t * (int64_t)p.pairs * 64;
             if (g == FOLD) {
                 p.alpha += lane;
                 p.beta += lane;
@@ -169,37 +174,42 @@ static void copy_v_tail(const uint8_t *v, int32_t dim, uint8_t *tail) {
         _mm512_store_si512(tail + p * 64, _mm512_maskz_loadu_epi32(m, v + (int64_t)p * dim * 4));
 }
 
+static void one_block(const vb__attn_tile *t, scratch *s, int32_t b, int32_t next, float *part, bool first) {
+    int32_t lanes = t->rows * t->heads, dim = t->dim;
+    const uint8_t *k = t->pages[b] + t->k_off, *v = k + 128 * dim;
+    product qk = {.a = s->q, .b = k, .bs = 64, .bt = dim * 32, .pairs = dim / 2, .c = s->s, .cs = PS, .ahead = v};
+    scores(&qk, lanes);
+    softmax(t, s, lanes);
+    attn_fold_factors(&s->lanes, lanes, part, part + vb__attn_round16(lanes), first);
+    product pv = {.a = s->s, .b = v, .bs = dim * 4, .bt = 64, .pairs = 32, .c = vb__attn_part_o(part, lanes, 0, dim),
+                  .cs = vb__attn_round16(dim), .alpha = s->lanes.alpha, .beta = s->lanes.beta,
+                  .ahead = t->pages[next] + t->k_off};
+    if (first) values_copy(&pv, lanes, dim / 16);
+    else values_fold(&pv, lanes, dim / 16);
+    if (dim % 16 == 0) return;
+    copy_v_tail(v, dim, s->v_tail);
+    pv.b = s->v_tail;
+    pv.bs = 64;
+    pv.c += dim / 16 * 16;
+    if (first) values_copy(&pv, lanes, 1);
+    else values_fold(&pv, lanes, 1);
+}
+
 void vb__attn_blocks_avx512(const vb__attn_tile *t, int32_t b0, int32_t b1, bool each, float *part) {
     scratch *s = t->scratch;
-    int32_t lanes = t->rows * t->heads, dim = t->dim, padded = vb__attn_round16(lanes);
+    int32_t lanes = t->rows * t->heads, padded = vb__attn_round16(lanes);
     attn_lanes_open(t, &s->lanes);
     round_queries(t, s->q);
     bool first = true;
     for (int32_t i = 0; i < lanes; i++) part[padded + i] = 0.0f;
     for (int32_t b = b0; b < b1; b++) {
         if (each && b > b0) {
-            part += vb__attn_part_floats(lanes, dim);
+            part += vb__attn_part_floats(lanes, t->dim);
             for (int32_t i = 0; i < lanes; i++) part[padded + i] = 0.0f;
             first = true;
         }
         if (!attn_lanes_block(&s->lanes, lanes, b)) continue;
-        const uint8_t *k = t->pages[b] + t->k_off, *v = k + 128 * dim;
-        product qk = {.a = s->q, .b = k, .bs = 64, .bt = dim * 32, .pairs = dim / 2, .c = s->s, .cs = PS};
-        scores(&qk, lanes);
-        softmax(t, s, lanes);
-        attn_fold_factors(&s->lanes, lanes, part, part + padded, first);
-        product pv = {.a = s->s, .b = v, .bs = dim * 4, .bt = 64, .pairs = 32, .c = vb__attn_part_o(part, lanes, 0, dim),
-                      .cs = vb__attn_round16(dim), .alpha = s->lanes.alpha, .beta = s->lanes.beta};
-        if (first) values_copy(&pv, lanes, dim / 16);
-        else values_fold(&pv, lanes, dim / 16);
-        if (dim % 16 != 0) {
-            copy_v_tail(v, dim, s->v_tail);
-            pv.b = s->v_tail;
-            pv.bs = 64;
-            pv.c += dim / 16 * 16;
-            if (first) values_copy(&pv, lanes, 1);
-            else values_fold(&pv, lanes, 1);
-        }
+        one_block(t, s, b, b + 1 < b1 ? b + 1 : b, part, first);
         first = false;
     }
 }

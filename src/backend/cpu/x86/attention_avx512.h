@@ -2,36 +2,8 @@
  * inline only. Contract and order: ops/attention.h. */
 #ifndef VB_X86_ATTENTION_AVX512_H
 #define VB_X86_ATTENTION_AVX512_H
+#include "backend/cpu/x86/attention_lanes.h"
 #include "backend/cpu/x86/vmath_avx512.h"
-#include "backend/ops/attention.h"
-
-/* Per lane of a tile: its visible keys, and the state of the fold. m and l live in the partial. */
-typedef struct attn_lanes {
-    int32_t lo[VB_ATTN_LANES], hi[VB_ATTN_LANES];
-    _Alignas(64) float mb[VB_ATTN_LANES];
-    _Alignas(64) float lb[VB_ATTN_LANES];
-    _Alignas(64) float alpha[VB_ATTN_LANES];
-    _Alignas(64) float beta[VB_ATTN_LANES];
-    uint64_t seen[VB_ATTN_LANES]; /* visible keys of the block, bit j key j */
-} attn_lanes;
-
-static inline void attn_lanes_open(const vb__attn_tile *t, attn_lanes *s) {
-    for (int32_t r = 0, i = 0; r < t->rows; r++)
-        for (int32_t h = 0; h < t->heads; h++, i++) vb__attn_visible(t, r, &s->lo[i], &s->hi[i]);
-}
-
-/* Fills seen for block b; false when no lane sees a key. */
-static inline bool attn_lanes_block(attn_lanes *s, int32_t lanes, int32_t b) {
-    uint64_t any = 0;
-    for (int32_t i = 0; i < lanes; i++) {
-        int32_t lo = s->lo[i] - b * VB_ATTN_BLOCK, hi = s->hi[i] - b * VB_ATTN_BLOCK;
-        uint64_t above = hi >= 64 ? ~0ull : hi <= 0 ? 0 : (1ull << hi) - 1;
-        uint64_t below = lo >= 64 ? ~0ull : lo <= 0 ? 0 : (1ull << lo) - 1;
-        s->seen[i] = above & ~below;
-        any |= s->seen[i];
-    }
-    return any != 0;
-}
 
 /* Rounds p to bf16, in the high halves. p is 0, normal and at most 1, or a NaN, which the addition cannot carry
  * out of: all NaN here are a canonical one from q or the processor's own, with a mantissa of one bit. */

@@ -1,0 +1,229 @@
+/* attention, AMX. Contract and order: ops/attention.h.
+ *
+ * A is 16 lanes by 32 values in bf16 (queries, then p), B is K or V as stored, C is 16 lanes by 16 keys or dims. tdpbf16ps
+ * sums in the contract's order by itself. l_b is a product with a tile of ones. Lanes go in groups of 16, two groups
+ * together where there are that many, so that a tile of B serves both. Softmax and fold are vector code, lane by lane.
+ *
+ * Queries are padded with zeros to 16 lanes and 32 dims; the tile of K that stands against padded dims reads on into
+ * the next keys or V, which are finite. */
+#include "backend/cpu/x86/amx.h"
+#include "backend/cpu/x86/attention_avx512.h"
+
+enum {
+    QS = VB_ATTN_DIM * 2 + 64, /* bytes of a lane's query */
+    SS = 64 + 16,              /* floats of a lane's scores */
+    PS = 128,                  /* bytes of a lane's p */
+    OS = VB_ATTN_DIM + 16      /* floats of a lane's block result */
+};
+
+typedef struct scratch {
+    attn_lanes lanes;
+    _Alignas(64) uint8_t q[VB_ATTN_LANES * QS];
+    _Alignas(64) float s[VB_ATTN_LANES * SS];
+    _Alignas(64) uint8_t p[VB_ATTN_LANES * PS];
+    _Alignas(64) float o[32 * OS];
+    _Alignas(64) float l[16 * 16];
+    _Alignas(64) uint8_t ones[16 * 64];
+    _Alignas(64) uint8_t v_tail[32 * 64]; /* the last dim % 16 columns of V, padded with zeros */
+} scratch;
+_Static_assert(sizeof(scratch) <= VB_ATTN_SCRATCH, "the scratch of a tile kernel");
+
+/* f32 patterns of bf16 values, 32 of them in order, to bf16. */
+static inline __m512i narrow(__m512i lo, __m512i hi) {
+    const __m512i odd_words = _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29, 27,
+                                               25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
+    return _mm512_permutex2var_epi16(lo, odd_words, hi);
+}
+
+static void round_queries(const vb__attn_tile *t, uint8_t *q, int32_t lanes) {
+    for (int32_t i = 0; i < vb__attn_round16(lanes); i++, q += QS) {
+        const float *src = i < lanes ? t->q + i / t->heads * t->qs + i % t->heads * t->qh : t->q;
+        for (int32_t d = 0; d < t->dim; d += 32) {
+            int32_t left = i < lanes ? t->dim - d : 0;
+            __mmask16 a = left >= 16 ? 0xffff : (__mmask16)((1u << left) - 1);
+            __mmask16 b = left >= 32 ? 0xffff : left <= 16 ? 0 : (__mmask16)((1u << (left - 16)) - 1);
+            __m512i lo = attn_to_bf16(_mm512_maskz_loadu_ps(a, src + d));
+            __m512i hi = attn_to_bf16(_mm512_maskz_loadu_ps(b, src + d + 16));
+            _mm512_store_si512(q + d * 2, narrow(lo, hi));
+        }
+    }
+}
+
+/* Scores of 16 lanes: four tiles of keys at once. */
+static void scores_one(const uint8_t *q, const uint8_t *k, int32_t dim, float *s) {
+    int64_t tile = dim * 32;
+    VB_TILE_ZERO(0);
+    VB_TILE_ZERO(1);
+    VB_TILE_ZERO(2);
+    VB_TILE_ZERO(3);
+    for (int32_t d = 0; d < dim; d += 32, q += 64, k += 1024) {
+        VB_TILE_LOAD(4, q, QS);
+        VB_TILE_LOAD(6, k, 64);
+        VB_TILE_DPBF16(0, 4, 6);
+        VB_TILE_LOAD(7, k + tile, 64);
+        VB_TILE_DPBF16(1, 4, 7);
+        VB_TILE_LOAD(6, k + 2 * tile, 64);
+        VB_TILE_DPBF16(2, 4, 6);
+        VB_TILE_LOAD(7, k + 3 * tile, 64);
+        VB_TILE_DPBF16(3, 4, 7);
+    }
+    VB_TILE_STORE(0, s, SS * 4);
+    VB_TILE_STORE(1, s + 16, SS * 4);
+    VB_TILE_STORE(2, s + 32, SS * 4);
+    VB_TILE_STORE(3, s + 48, SS * 4);
+}
+
+/* Scores of 32 lanes: two tiles of keys at once. */
+static void scores_two(const uint8_t *q, const uint8_t *k, int32_t dim, float *s) {
+    int64_t tile = dim * 32;
+    for (int32_t half = 0; half < 2; half++, s += 32) {
+        const uint8_t *a = q, *b = k + half * 2 * tile;
+        VB_TILE_ZERO(0);
+        VB_TILE_ZERO(1);
+        VB_TILE_ZERO(2);
+        VB_TILE_ZERO(3);
+        for (int32_t d = 0; d < dim; d += 32, a += 64, b += 1024) {
+            VB_TILE_LOAD(4, a, QS);
+            VB_TILE_LOAD(6, b, 64);
+            VB_TILE_DPBF16(0, 4, 6);
+            VB_TILE_LOAD(7, b + tile, 64);
+            VB_TILE_DPBF16(1, 4, 7);
+            VB_TILE_LOAD(5, a + 16 * QS, QS);
+            VB_TILE_DPBF16(2, 5, 6);
+            VB_TILE_DPBF16(3, 5, 7);
+        }
+        VB_TILE_STORE(0, s, SS * 4);
+        VB_TILE_STORE(1, s + 16, SS * 4);
+        VB_TILE_STORE(2, s + 16 * SS, SS * 4);
+        VB_TILE_STORE(3, s + 16 * SS + 16, SS * 4);
+    }
+}
+
+static void softmax(const vb__attn_tile *t, scratch *s, int32_t lanes) {
+    for (int32_t i = 0; i < lanes; i++) {
+        __m512i p[4];
+        s->lanes.mb[i] = attn_softmax_lane(s->s + i * SS, t->scale, s->lanes.seen[i], p);
+        _mm512_store_si512(s->p + i * PS, narrow(p[0], p[1]));
+        _mm512_store_si512(s->p + i * PS + 64, narrow(p[2], p[3]));
+    }
+}
+
+/* The values' product for `groups` (1 or 2) groups of lanes from `lane`; columns of tile j are folded while tile j + 1
+ * is under way. */
+static void values(scratch *s, int32_t lane, int32_t lanes, const uint8_t *v, int64_t vs, int32_t tiles, float *o, int64_t os,
+                   bool copy) {
+    const uint8_t *p = s->p + lane * PS;
+    bool two = lanes > 16;
+    VB_TILE_LOAD(4, p, PS);
+    VB_TILE_LOAD(5, p + 64, PS);
+    if (two) {
+        VB_TILE_LOAD(2, p + 16 * PS, PS);
+        VB_TILE_LOAD(3, p + 16 * PS + 64, PS);
+    }
+    const attn_lanes *f = &s->lanes;
+    for (int32_t j = 0; j <= tiles; j++) {
+        if (j < tiles) {
+            const uint8_t *b = v + j * 64;
+            float *c = s->o + j % 16 * 16;
+            VB_TILE_ZERO(0);
+            VB_TILE_LOAD(6, b, vs);
+            VB_TILE_DPBF16(0, 4, 6);
+            VB_TILE_LOAD(7, b + 16 * vs, vs);
+            VB_TILE_DPBF16(0, 5, 7);
+            if (two) {
+                VB_TILE_ZERO(1);
+                VB_TILE_DPBF16(1, 2, 6);
+                VB_TILE_DPBF16(1, 3, 7);
+            }
+            VB_TILE_STORE(0, c, OS * 4);
+            if (two) VB_TILE_STORE(1, c + 16 * OS, OS * 4);
+        }
+        if (j > 0) {
+            for (int32_t i = 0; i < lanes; i += 16) {
+                int32_t n = lanes - i < 16 ? lanes - i : 16;
+                const float *c = s->o + (j - 1) % 16 * 16 + i * OS;
+                float *to = o + i * os + (j - 1) * 16;
+                if (copy)
+                    for (int32_t r = 0; r < n; r++) _mm512_store_ps(to + r * os, _mm512_load_ps(c + r * OS));
+                else
+                    for (int32_t r = 0; r < n; r++) {
+                        __m512 x = _mm512_mul_ps(_mm512_load_ps(c + r * OS), _mm512_set1_ps(f->beta[lane + i + r]));
+                        x = _mm512_fmadd_ps(_mm512_load_ps(to + r * os), _mm512_set1_ps(f->alpha[lane + i + r]), x);
+                        _mm512_store_ps(to + r * os, x);
+                    }
+            }
+        }
+    }
+}
+
+static void sums(scratch *s, int32_t lanes) {
+    VB_TILE_LOAD(6, s->ones, 64);
+    for (int32_t i = 0; i < lanes; i += 16) {
+        VB_TILE_LOAD(4, s->p + i * PS, PS);
+        VB_TILE_LOAD(5, s->p + i * PS + 64, PS);
+        VB_TILE_ZERO(0);
+        VB_TILE_DPBF16(0, 4, 6);
+        VB_TILE_DPBF16(0, 5, 6);
+        VB_TILE_STORE(0, s->l, 64);
+        for (int32_t j = 0; j < 16; j++) s->lanes.lb[i + j] = s->l[j * 16];
+    }
+}
+
+static void copy_v_tail(const uint8_t *v, int32_t dim, uint8_t *tail) {
+    __mmask16 m = (__mmask16)((1u << (dim % 16)) - 1);
+    v += dim / 16 * 64;
+    for (int32_t p = 0; p < 32; p++)
+        _mm512_store_si512(tail + p * 64, _mm512_maskz_loadu_epi32(m, v + (int64_t)p * dim * 4));
+}
+
+static void one_block(const vb__attn_tile *t, scratch *s, int32_t b, float *part, bool first) {
+    int32_t lanes = t->rows * t->heads, dim = t->dim;
+    const uint8_t *k = t->pages[b] + t->k_off, *v = k + 128 * dim;
+    for (int32_t i = 0; i < lanes; i += 32) {
+        if (lanes - i > 16) scores_two(s->q + i * QS, k, dim, s->s + i * SS);
+        else scores_one(s->q + i * QS, k, dim, s->s + i * SS);
+    }
+    softmax(t, s, lanes);
+    sums(s, lanes);
+    attn_fold_factors(&s->lanes, lanes, part, part + vb__attn_round16(lanes), first);
+    int64_t os = vb__attn_round16(dim);
+    if (dim % 16 != 0) copy_v_tail(v, dim, s->v_tail);
+    for (int32_t i = 0; i < lanes; i += 32) {
+        int32_t n = lanes - i < 32 ? lanes - i : 32;
+        float *o = vb__attn_part_o(part, lanes, i, dim);
+        values(s, i, n, v, dim * 4, dim / 16, o, os, first);
+        if (dim % 16 != 0) values(s, i, n, s->v_tail, 64, 1, o + dim / 16 * 16, os, first);
+    }
+}
+
+void vb__attn_blocks_amx(const vb__attn_tile *t, int32_t b0, int32_t b1, bool each, float *part) {
+    if (t->dim < 16) { /* the tile that reads past K would read past V */
+        vb__attn_blocks_avx512(t, b0, b1, each, part);
+        return;
+    }
+    static const vb__tile_config config = {.palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+                                           .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
+    scratch *s = t->scratch;
+    int32_t lanes = t->rows * t->heads, dim = t->dim, padded = vb__attn_round16(lanes);
+    vb__tile_load_config(&config);
+    attn_lanes_open(t, &s->lanes);
+    round_queries(t, s->q, lanes);
+    for (int32_t i = lanes; i < padded; i++) {
+        _mm512_store_si512(s->p + i * PS, _mm512_setzero_si512());
+        _mm512_store_si512(s->p + i * PS + 64, _mm512_setzero_si512());
+    }
+    for (int32_t i = 0; i < 16; i++) _mm512_store_si512(s->ones + i * 64, _mm512_set1_epi32(0x3f803f80));
+    bool first = true;
+    for (int32_t i = 0; i < lanes; i++) part[padded + i] = 0.0f;
+    for (int32_t b = b0; b < b1; b++) {
+        if (each && b > b0) {
+            part += vb__attn_part_floats(lanes, dim);
+            for (int32_t i = 0; i < lanes; i++) part[padded + i] = 0.0f;
+            first = true;
+        }
+        if (!attn_lanes_block(&s->lanes, lanes, b)) continue;
+        one_block(t, s, b, part, first);
+        first = false;
+    }
+    vb__tile_release();
+}

@@ -1,0 +1,343 @@
+/* tokenizer.json and tokenizer_config.json: the model section, added tokens, names. The smaller sections are in
+ * tokenizer_steps.c. */
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "text/tokenizer_parts.h"
+#define XXH_INLINE_ALL
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+static const char here[] = "tokenizer.json: ";
+static const char in_model[] = "tokenizer.json: model.";
+
+static vb_err no_memory(vb_error *err) { return vb__fail(err, VB_E_MEMORY, "tokenizer.json: out of memory"); }
+
+/* At most 40 bytes of a token for a message. */
+#define SHOW(n) ((int)((n) > 40 ? 40 : (n)))
+
+static vb_err add_vocab(vb__tokenizer *t, const char *s, size_t n, const json_t *id, vb_error *err) {
+    if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= VB_LIMIT_VOCAB) {
+        char b[80];
+        return vb__fail(err, VB_E_RANGE, "%svocab: \"%.*s\": %s, expected an id 0..%d", in_model, SHOW(n), s,
+                        vb__json_is(id, b, sizeof b), VB_LIMIT_VOCAB - 1);
+    }
+    int32_t k = (int32_t)json_integer_value(id);
+    vb_err e = vb__vocabulary_add(&t->model, s, n, k);
+    if (e == VB_E_MISMATCH) {
+        size_t m = 0;
+        const char *other = vb__vocabulary_text(&t->model, k, &m);
+        return vb__fail(err, e, "%svocab: \"%.*s\" and \"%.*s\" both have id %d", in_model, SHOW(m), other, SHOW(n), s, k);
+    }
+    if (e == VB_E_LIMIT)
+        return vb__fail(err, e, "%svocab: \"%.*s...\" has %zu bytes, expected at most %d", in_model, SHOW(n), s, n, VB_LIMIT_TOKEN_BYTES);
+    return e == VB_OK ? e : no_memory(err);
+}
+
+/* ---- BPE ---- */
+
+static vb_err unknown_part(vb_error *err, size_t i, const char *s, size_t n) {
+    return vb__fail(err, VB_E_MISMATCH, "%smerges[%zu]: \"%.*s\" is not in the vocabulary", in_model, i, SHOW(n), s);
+}
+
+static vb_err add_merge(vb__tokenizer *t, size_t i, const char *a, size_t na, const char *b, size_t nb, size_t skip,
+                        uint32_t rank, size_t expected, vb_error *err) {
+    int32_t left = vb__vocabulary_find(&t->model, a, na), right = vb__vocabulary_find(&t->model, b, nb);
+    if (left < 0) return unknown_part(err, i, a, na);
+    if (right < 0) return unknown_part(err, i, b, nb);
+    if (nb < skip) return vb__fail(err, VB_E_FORMAT, "%smerges[%zu]: the right part is shorter than continuing_subword_prefix", in_model, i);
+    char small[256], *both = small;
+    size_t n = na + nb - skip;
+    if (n > sizeof small && (both = vb__alloc(VB_TAG_TEXT, n)) == NULL) return no_memory(err);
+    memcpy(both, a, na);
+    memcpy(both + na, b + skip, nb - skip);
+    int32_t id = vb__vocabulary_find(&t->model, both, n);
+    vb_err e = id < 0 ? unknown_part(err, i, both, n) : vb__bpe_add_merge(&t->bpe, left, right, rank, id, expected);
+    if (e == VB_E_MEMORY) e = no_memory(err);
+    if (both != small) vb__free(both);
+    return e;
+}
+
+static vb_err load_merges(const json_t *list, vb__tokenizer *t, vb_error *err) {
+    size_t n = json_array_size(list), skip = t->bpe.prefix == NULL ? 0 : strlen(t->bpe.prefix);
+    uint32_t rank = 0;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *m = json_array_get(list, i);
+        if (json_is_array(m)) {
+            const json_t *a = json_array_get(m, 0), *b = json_array_get(m, 1);
+            if (json_array_size(m) != 2 || !json_is_string(a) || !json_is_string(b))
+                return vb__fail(err, VB_E_FORMAT, "%smerges[%zu]: expected two strings", in_model, i);
+            VB_TRY(add_merge(t, i, json_string_value(a), json_string_length(a), json_string_value(b),
+                             json_string_length(b), skip, rank++, n, err));
+            continue;
+        }
+        if (!json_is_string(m)) return vb__fail(err, VB_E_FORMAT, "%smerges[%zu]: expected a string or a pair", in_model, i);
+        const char *s = json_string_value(m), *space;
+        size_t len = json_string_length(m);
+        if (len >= 8 && memcmp(s, "#version", 8) == 0) continue;
+        space = memchr(s, ' ', len);
+        if (space == NULL || memchr(space + 1, ' ', len - (size_t)(space + 1 - s)) != NULL)
+            return vb__fail(err, VB_E_FORMAT, "%smerges[%zu]: \"%.*s\", expected two parts with one space between", in_model, i, SHOW(len), s);
+        size_t na = (size_t)(space - s);
+        VB_TRY(add_merge(t, i, s, na, space + 1, len - na - 1, skip, rank++, n, err));
+    }
+    return VB_OK;
+}
+
+/* A field that is a string or null; "" is taken as absent. */
+static vb_err take_affix(vb__json_at at, const char *key, char **out, vb_error *err) {
+    const char *s;
+    VB_TRY(vb__json_string_or(at, key, "", &s, err));
+    if (strlen(s) > VB_LIMIT_AFFIX_BYTES)
+        return vb__fail(err, VB_E_LIMIT, "%s%s: has %zu bytes, expected at most %d", at.where, key, strlen(s), VB_LIMIT_AFFIX_BYTES);
+    if (s[0] != '\0' && (*out = vb__strdup(VB_TAG_TEXT, s)) == NULL) return no_memory(err);
+    return VB_OK;
+}
+
+static vb_err load_bpe(vb__json_at at, vb__tokenizer *t, vb_error *err) {
+    vb__bpe *b = &t->bpe;
+    double dropout;
+    const char *unk;
+    json_t *vocab, *merges;
+    VB_TRY(vb__json_number_or(at, "dropout", 0, 1, 0, &dropout, err));
+    if (dropout > 0) return vb__fail(err, VB_E_UNSUPPORTED, "%sdropout: %g is not supported", in_model, dropout);
+    VB_TRY(take_affix(at, "continuing_subword_prefix", &b->prefix, err));
+    VB_TRY(take_affix(at, "end_of_word_suffix", &b->suffix, err));
+    VB_TRY(vb__json_bool_or(at, "fuse_unk", false, &b->fuse_unk, err));
+    VB_TRY(vb__json_bool_or(at, "byte_fallback", false, &b->byte_fallback, err));
+    VB_TRY(vb__json_bool_or(at, "ignore_merges", false, &b->ignore_merges, err));
+    VB_TRY(vb__json_string_or(at, "unk_token", NULL, &unk, err));
+    VB_TRY(vb__json_object(at, "vocab", &vocab, err));
+    VB_TRY(vb__json_array(at, "merges", (size_t)4 * VB_LIMIT_VOCAB, &merges, err));
+    if (json_object_size(vocab) > VB_LIMIT_VOCAB)
+        return vb__fail(err, VB_E_LIMIT, "%svocab: %zu tokens, expected at most %d", in_model, json_object_size(vocab), VB_LIMIT_VOCAB);
+    if (vb__vocabulary_init(&t->model, json_object_size(vocab), 8 * json_object_size(vocab)) != VB_OK) return no_memory(err);
+    for (void *i = json_object_iter(vocab); i != NULL; i = json_object_iter_next(vocab, i))
+        VB_TRY(add_vocab(t, json_object_iter_key(i), json_object_iter_key_len(i), json_object_iter_value(i), err));
+    if (unk != NULL) {
+        b->unk = vb__vocabulary_find(&t->model, unk, strlen(unk));
+        if (b->unk < 0) return vb__fail(err, VB_E_MISMATCH, "%sunk_token: \"%.40s\" is not in the vocabulary", in_model, unk);
+    }
+    VB_TRY(load_merges(merges, t, err));
+    const vb__pretokenizer *p = &t->pre;
+    if (p->n_steps > 0 && p->step[p->n_steps - 1].kind == VB_PRE_BYTE_LEVEL) {
+        if (b->prefix == NULL && b->suffix == NULL && !b->byte_fallback) b->byte_level = true;
+        else VB_TRY(vb__pre_add(&t->pre, (vb__pre_step){.kind = VB_PRE_BYTE_MAP}, err));
+    }
+    return vb__bpe_prepare(b, &t->model) == VB_OK ? VB_OK : no_memory(err);
+}
+
+/* ---- Unigram ---- */
+
+static vb_err unigram_entries(const json_t *vocab, vb__tokenizer *t, double *scores, vb_error *err) {
+    for (size_t i = 0; i < json_array_size(vocab); i++) {
+        const json_t *pair = json_array_get(vocab, i), *s = json_array_get(pair, 0), *x = json_array_get(pair, 1);
+        if (json_array_size(pair) != 2 || !json_is_string(s) || !json_is_number(x) || !isfinite(json_number_value(x)))
+            return vb__fail(err, VB_E_FORMAT, "%svocab[%zu]: expected [text, score]", in_model, i);
+        size_t n = json_string_length(s);
+        if (n > VB_LIMIT_ADDED_TOKEN_BYTES)
+            return vb__fail(err, VB_E_LIMIT, "%svocab[%zu]: has %zu bytes, expected at most %d", in_model, i, n, VB_LIMIT_ADDED_TOKEN_BYTES);
+        scores[i] = json_number_value(x);
+        if (vb__vocabulary_add(&t->model, json_string_value(s), n, (int32_t)i) != VB_OK) return no_memory(err);
+    }
+    return VB_OK;
+}
+
+static vb_err load_unigram(vb__json_at at, vb__tokenizer *t, vb_error *err) {
+    json_t *vocab;
+    int32_t unk;
+    bool fallback;
+    VB_TRY(vb__json_array(at, "vocab", VB_LIMIT_VOCAB, &vocab, err));
+    int32_t n = (int32_t)json_array_size(vocab);
+    VB_TRY(vb__json_i32_or(at, "unk_id", 0, n - 1, VB_NO_TOKEN, &unk, err));
+    VB_TRY(vb__json_bool_or(at, "byte_fallback", false, &fallback, err));
+    if (n == 0) return vb__fail(err, VB_E_FORMAT, "%svocab: is empty", in_model);
+    if (vb__vocabulary_init(&t->model, (size_t)n, 8 * (size_t)n) != VB_OK) return no_memory(err);
+    double *scores = vb__calloc(VB_TAG_TEXT, (size_t)n, sizeof *scores);
+    if (scores == NULL) return no_memory(err);
+    vb_err e = unigram_entries(vocab, t, scores, err);
+    if (e != VB_OK) {
+        vb__free(scores);
+        return e;
+    }
+    t->is_unigram = true;
+    if (vb__unigram_init(&t->unigram, &t->model, scores, n, unk, fallback) != VB_OK) return no_memory(err);
+    vb__pretokenizer *p = &t->pre;
+    if (p->n_steps > 0 && p->step[p->n_steps - 1].kind == VB_PRE_BYTE_LEVEL)
+        VB_TRY(vb__pre_add(p, (vb__pre_step){.kind = VB_PRE_BYTE_MAP}, err));
+    return VB_OK;
+}
+
+vb_err vb__load_model(const json_t *v, vb__tokenizer *t, vb_error *err) {
+    vb__json_at at = {v, in_model};
+    const char *type;
+    VB_TRY(vb__json_string_or(at, "type", vb__json_get(at, "merges") != NULL ? "BPE" : "", &type, err));
+    if (strcmp(type, "BPE") == 0) return load_bpe(at, t, err);
+    if (strcmp(type, "Unigram") == 0) return load_unigram(at, t, err);
+    if (type[0] == '\0') return vb__fail(err, VB_E_FORMAT, "%stype: is missing", in_model);
+    return vb__fail(err, VB_E_UNSUPPORTED, "%stype: model \"%.60s\" is not supported", in_model, type);
+}
+
+/* ---- added tokens ---- */
+
+static vb_err read_token(vb__json_at at, vb__added_token *out, vb_error *err) {
+    const json_t *text = vb__json_get(at, "content");
+    if (!json_is_string(text)) return vb__fail(err, VB_E_FORMAT, "%scontent: expected a string", at.where);
+    *out = (vb__added_token){.text = (char *)json_string_value(text), .len = json_string_length(text)};
+    VB_TRY(vb__json_bool_or(at, "special", false, &out->special, err));
+    VB_TRY(vb__json_bool_or(at, "single_word", false, &out->single_word, err));
+    VB_TRY(vb__json_bool_or(at, "lstrip", false, &out->lstrip, err));
+    VB_TRY(vb__json_bool_or(at, "rstrip", false, &out->rstrip, err));
+    return vb__json_bool_or(at, "normalized", !out->special, &out->normalized, err);
+}
+
+static vb_err load_added(const json_t *list, vb__tokenizer *t, int32_t limit, vb_error *err) {
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        char where[64];
+        (void)snprintf(where, sizeof where, "tokenizer.json: added_tokens[%zu].", i);
+        vb__json_at at = {json_array_get(list, i), where};
+        vb__added_token x;
+        if (!json_is_object(at.obj)) return vb__fail(err, VB_E_FORMAT, "%s: expected an object", where);
+        int32_t id;
+        VB_TRY(vb__json_i32(at, "id", 0, limit - 1, &id, err));
+        VB_TRY(read_token(at, &x, err));
+        x.id = id;
+        VB_TRY(vb__tokenizer_add_token(t, &x, limit, where, err));
+    }
+    return VB_OK;
+}
+
+/* added_tokens_decoder of tokenizer_config.json: {"151643": {...}}. Tokens that tokenizer.json has already keep
+ * its flags. */
+static vb_err load_added_decoder(const json_t *table, vb__tokenizer *t, int32_t limit, vb_error *err) {
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)table, key, v) {
+        char where[80];
+        (void)snprintf(where, sizeof where, "tokenizer_config.json: added_tokens_decoder.%.20s.", key);
+        size_t digits = strspn(key, "0123456789");
+        if (digits == 0 || digits > 9 || key[digits] != '\0' || !json_is_object(v))
+            return vb__fail(err, VB_E_FORMAT, "%s: expected an id and an object", where);
+        vb__added_token x;
+        VB_TRY(read_token((vb__json_at){v, where}, &x, err));
+        for (const char *p = key; *p != '\0'; p++) x.id = 10 * x.id + (*p - '0');
+        VB_TRY(vb__tokenizer_add_token(t, &x, limit, where, err));
+    }
+    return VB_OK;
+}
+
+/* "eos_token": "text" or {"content": "text"}. */
+static vb_err load_name(vb__json_at at, const char *key, vb__tokenizer *t, int32_t *out, vb_error *err) {
+    const json_t *v = vb__json_get(at, key);
+    if (v == NULL) return VB_OK;
+    if (json_is_object(v)) v = json_object_get(v, "content");
+    if (!json_is_string(v)) return vb__fail(err, VB_E_FORMAT, "%s%s: expected a string or an object with content", at.where, key);
+    *out = vb__tokenizer_find(t, json_string_value(v), json_string_length(v));
+    if (*out < 0)
+        vb__log(VB_LOG_WARN, "text", "tokenizer_config.json: %s=\"%.40s\" is not in the vocabulary, left out", key, json_string_value(v));
+    return VB_OK;
+}
+
+static vb_err load_config(const json_t *config, vb__tokenizer *t, vb_error *err) {
+    static const char *const names[VB_TOKEN_NAMES] = {"bos_token", "eos_token", "pad_token", "unk_token"};
+    vb__json_at at = {config, "tokenizer_config.json: "};
+    for (int i = 0; i < VB_TOKEN_NAMES; i++) VB_TRY(load_name(at, names[i], t, &t->named[i], err));
+    if (t->named[VB_TOKEN_EOS] >= 0) t->eos[t->n_eos++] = t->named[VB_TOKEN_EOS];
+    return VB_OK;
+}
+
+/* ---- the files ---- */
+
+static vb_err check_post(const vb__tokenizer *t, vb_error *err) {
+    for (int i = 0; i < t->n_before + t->n_after; i++) {
+        int32_t id = i < t->n_before ? t->before[i] : t->after[i - t->n_before];
+        if (!vb__tokenizer_has_id(t, id))
+            return vb__fail(err, VB_E_MISMATCH, "tokenizer.json: post_processor: adds id %d, which has no token", id);
+    }
+    return VB_OK;
+}
+
+static vb_err build(const json_t *root, const json_t *config, vb__tokenizer *t, vb_error *err) {
+    vb__json_at at = {root, here}, conf = {config, "tokenizer_config.json: "};
+    json_t *model, *added, *decoder = NULL;
+    VB_TRY(vb__json_object(at, "model", &model, err));
+    VB_TRY(vb__json_array_or(at, "added_tokens", VB_LIMIT_VOCAB, &added, err));
+    if (config != NULL) VB_TRY(vb__json_object_or(conf, "added_tokens_decoder", &decoder, err));
+    VB_TRY(vb__load_normalizer(json_object_get(root, "normalizer"), &t->normalizer, err));
+    VB_TRY(vb__load_pretokenizer(json_object_get(root, "pre_tokenizer"), &t->pre, err));
+    VB_TRY(vb__load_decoder(json_object_get(root, "decoder"), &t->decoder, err));
+    VB_TRY(vb__load_post_processor(json_object_get(root, "post_processor"), t, err));
+    VB_TRY(vb__load_model(model, t, err));
+    if (vb__json_get(at, "truncation") != NULL || vb__json_get(at, "padding") != NULL)
+        vb__log(VB_LOG_INFO, "text", "tokenizer.json: truncation and padding are for training, left out");
+    /* Added tokens follow the model's without holes, so an id beyond both counts is a mistake. */
+    size_t most = (size_t)t->model.n_ids + json_array_size(added) + json_object_size(decoder);
+    int32_t limit = most > VB_LIMIT_VOCAB ? VB_LIMIT_VOCAB : (int32_t)most;
+    if (added != NULL) VB_TRY(load_added(added, t, limit, err));
+    if (decoder != NULL) VB_TRY(load_added_decoder(decoder, t, limit, err));
+    VB_TRY(vb__tokenizer_finish(t, err));
+    if (config != NULL) VB_TRY(load_config(config, t, err));
+    return check_post(t, err);
+}
+
+vb_err vb__tokenizer_parse(const char *json, size_t n, const char *config, size_t n_config, vb__tokenizer **out,
+                           vb_error *err) {
+    json_t *root = NULL, *conf = NULL;
+    vb__tokenizer *t = NULL;
+    char b[80];
+    vb_err e;
+    VB_TRY_OUT(vb__json_parse(json, n, VB_LIMIT_JSON_BYTES, "tokenizer.json", &root, err));
+    if (config != NULL) VB_TRY_OUT(vb__json_parse(config, n_config, VB_LIMIT_JSON_BYTES, "tokenizer_config.json", &conf, err));
+    if (!json_is_object(root) || (conf != NULL && !json_is_object(conf))) {
+        bool first = !json_is_object(root);
+        e = vb__fail(err, VB_E_FORMAT, "%s: %s, expected an object", first ? "tokenizer.json" : "tokenizer_config.json",
+                     vb__json_is(first ? root : conf, b, sizeof b));
+        goto out;
+    }
+    VB_TRY_OUT(vb__tokenizer_new(&t, err));
+    VB_TRY_OUT(build(root, conf, t, err));
+    XXH3_state_t *state = XXH3_createState();
+    if (state == NULL) {
+        e = no_memory(err);
+        goto out;
+    }
+    uint64_t lengths[2] = {n, config == NULL ? UINT64_MAX : n_config};
+    XXH3_128bits_reset(state);
+    XXH3_128bits_update(state, lengths, sizeof lengths);
+    XXH3_128bits_update(state, json, n);
+    if (config != NULL) XXH3_128bits_update(state, config, n_config);
+    XXH128_hash_t h = XXH3_128bits_digest(state);
+    XXH3_freeState(state);
+    t->hash = (vb__text_hash){h.low64, h.high64};
+    *out = t;
+    t = NULL;
+out:
+    vb__tokenizer_destroy(t);
+    json_decref(conf);
+    json_decref(root);
+    return e;
+}
+
+vb_err vb__tokenizer_load(const char *folder, vb__tokenizer **out, vb_error *err) {
+    char *json = vb__path_join(folder, "tokenizer.json"), *config = vb__path_join(folder, "tokenizer_config.json");
+    vb__buffer a, b;
+    vb__buffer_init(&a, VB_LIMIT_JSON_BYTES);
+    vb__buffer_init(&b, VB_LIMIT_JSON_BYTES);
+    vb_err e = VB_OK;
+    if (json == NULL || config == NULL) {
+        e = no_memory(err);
+        goto out;
+    }
+    VB_TRY_OUT(vb__file_read(json, VB_LIMIT_JSON_BYTES, &a, err));
+    bool has_config = vb__file_exists(config);
+    if (has_config) VB_TRY_OUT(vb__file_read(config, VB_LIMIT_JSON_BYTES, &b, err));
+    e = vb__tokenizer_parse(vb__buffer_str(&a), a.len, has_config ? vb__buffer_str(&b) : NULL, b.len, out, err);
+out:
+    vb__buffer_fini(&a);
+    vb__buffer_fini(&b);
+    vb__free(json);
+    vb__free(config);
+    return e;
+}
