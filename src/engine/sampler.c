@@ -20,9 +20,10 @@ struct vb__sampler {
     float *block_max; /* [(vocab + 63) / 64] */
     uint32_t *key;    /* [vocab] of list entry i: order of z as an unsigned integer */
     uint32_t *sub;    /* [vocab] list entries that a radix descent still looks at */
+    float *e;         /* [vocab] exp(z - max) of list entry i */
     uint64_t *weight; /* [vocab] of list entry i */
     int32_t *id;      /* [vocab] the list: survivors, ascending */
-    uint64_t hist[4][256];
+    uint64_t hist[2][2048];
 };
 
 vb_err vb__sampler_create(int32_t vocab, vb__sampler **out, vb_error *err) {
@@ -37,10 +38,11 @@ vb_err vb__sampler_create(int32_t vocab, vb__sampler **out, vb_error *err) {
         s->block_max = vb__alloc_aligned(VB_TAG_ENGINE, (n + BLOCK - 1) / BLOCK * sizeof *s->block_max);
         s->key = vb__alloc_aligned(VB_TAG_ENGINE, n * sizeof *s->key);
         s->sub = vb__alloc_aligned(VB_TAG_ENGINE, n * sizeof *s->sub);
+        s->e = vb__alloc_aligned(VB_TAG_ENGINE, n * sizeof *s->e);
         s->weight = vb__alloc_aligned(VB_TAG_ENGINE, n * sizeof *s->weight);
         s->id = vb__alloc_aligned(VB_TAG_ENGINE, n * sizeof *s->id);
     }
-    if (!s || !s->z || !s->block_max || !s->key || !s->sub || !s->weight || !s->id) {
+    if (!s || !s->z || !s->block_max || !s->key || !s->sub || !s->e || !s->weight || !s->id) {
         vb__sampler_destroy(s);
         return vb__fail(err, VB_E_MEMORY, "sampler: out of memory for a vocabulary of %d", vocab);
     }
@@ -54,6 +56,7 @@ void vb__sampler_destroy(vb__sampler *s) {
     vb__free(s->block_max);
     vb__free(s->key);
     vb__free(s->sub);
+    vb__free(s->e);
     vb__free(s->weight);
     vb__free(s->id);
     vb__free(s);
@@ -157,7 +160,11 @@ static inline float exp_negative(float x) {
     q = __builtin_fmaf(q, r, VB_EXP_C2);
     float p = __builtin_fmaf(r * r, q, r) + 1.0f;
     uint32_t y = vb__bits32(p) + (vb__bits32(t) << 23);
-    return vb__float32(x >= VB_EXP_LO ? y : 0u);
+    return vb__float32(y & -(uint32_t)(x >= VB_EXP_LO));
+}
+
+static void exp_below(float *restrict e, const float *restrict z, float max, int32_t n) {
+    for (int32_t i = 0; i < n; i++) e[i] = exp_negative(z[i] - max);
 }
 
 /* rne(e * 2^40) for 0 <= e <= 1: the product is exact, adding 1.5 * 2^52 rounds it into the low bits. */
@@ -187,52 +194,47 @@ typedef struct cut {
 } cut;
 
 /* Where the weight of entries, best first, reaches target (1 <= target <= sum of weights). weight NULL: 1
- * each. Entries with equal keys have equal weights. O(n): four passes, each over what the one before left. */
+ * each. Entries with equal keys have equal weights. O(n): three passes, each over what the one before left.
+ */
 static cut find_cut(vb__sampler *s, const uint32_t *key, const uint64_t *weight, int32_t n, uint64_t target) {
+    static const struct { int shift, bits; } digits[] = {{21, 11}, {10, 11}, {0, 10}};
     uint32_t prefix = 0;
-    uint64_t bucket = 0;
     int32_t left = n;
-    bool all = true;
-    for (int32_t shift = 24; shift >= 0; shift -= 8) {
-        /* four histograms, because neighbours often meet in one bucket and would wait for each other */
+    for (int k = 0; k < 3; k++) {
+        int shift = digits[k].shift;
+        uint32_t last = (1u << digits[k].bits) - 1;
+        /* two histograms, because neighbours often meet in one bucket and would wait for each other */
         memset(s->hist, 0, sizeof s->hist);
         for (int32_t i = 0; i < left; i++) {
-            uint32_t p = all ? (uint32_t)i : s->sub[i];
-            s->hist[i & 3][key[p] >> shift & 255] += weight ? weight[p] : 1;
+            uint32_t p = k == 0 ? (uint32_t)i : s->sub[i];
+            s->hist[i & 1][key[p] >> shift & last] += weight ? weight[p] : 1;
         }
-        int32_t d = 255;
-        for (;; d--) {
-            bucket = s->hist[0][d] + s->hist[1][d] + s->hist[2][d] + s->hist[3][d];
-            if (bucket >= target || d == 0) break;
-            target -= bucket;
-        }
-        vb_assert(bucket >= target);
-        prefix |= (uint32_t)d << shift;
+        uint32_t d = last;
+        for (; d > 0 && s->hist[0][d] + s->hist[1][d] < target; d--) target -= s->hist[0][d] + s->hist[1][d];
+        vb_assert(s->hist[0][d] + s->hist[1][d] >= target);
+        prefix |= d << shift;
         int32_t kept = 0;
         for (int32_t i = 0; i < left; i++) {
-            uint32_t p = all ? (uint32_t)i : s->sub[i];
+            uint32_t p = k == 0 ? (uint32_t)i : s->sub[i];
             s->sub[kept] = p;
-            kept += (key[p] >> shift & 255) == (uint32_t)d;
+            kept += (key[p] >> shift & last) == d;
         }
         left = kept;
-        all = false;
     }
     uint64_t each = weight ? weight[s->sub[0]] : 1;
     return (cut){prefix, (target + each - 1) / each};
 }
 
-/* Keeps of the list (ids NULL: all ids) what the cut lets through, in ascending order of ids. */
-static int32_t apply_cut(vb__sampler *s, bool all, int32_t n, cut c) {
+/* Keeps of the list what the cut lets through, in ascending order of ids. */
+static int32_t apply_cut(vb__sampler *s, int32_t n, cut c) {
     int32_t kept = 0;
-    for (int32_t i = 0; i < n; i++) {
+    for (int32_t i = 0; i < n; i++) { /* no branches: which way they go is as good as random */
         uint32_t k = s->key[i];
-        if (k < c.key) continue;
-        if (k == c.key) {
-            if (c.ties == 0) continue;
-            c.ties--;
-        }
+        bool tie = k == c.key && c.ties > 0;
+        c.ties -= tie;
         s->key[kept] = k;
-        s->id[kept++] = all ? i : s->id[i];
+        s->id[kept] = s->id[i];
+        kept += k > c.key || tie;
     }
     return kept;
 }
@@ -255,7 +257,7 @@ static int32_t select_best(vb__sampler *s, const float *z, int32_t k) {
             n += z[i] >= bound && z[i] > -__builtin_inff();
         }
     }
-    if (n > k) n = apply_cut(s, false, n, find_cut(s, s->key, NULL, n, (uint64_t)k));
+    if (n > k) n = apply_cut(s, n, find_cut(s, s->key, NULL, n, (uint64_t)k));
     return n;
 }
 
@@ -270,17 +272,36 @@ static uint64_t smallest_reaching(double x) {
 /* Top-p over the list (all: over every id). Returns the new length; the list is then in s->id. */
 static int32_t select_nucleus(vb__sampler *s, bool all, int32_t n, float max, float top_p) {
     uint64_t sum = 0;
-    if (all) {
-        for (int32_t i = 0; i < n; i++) {
-            s->weight[i] = weight_of(exp_negative(s->z[i] - max));
-            s->key[i] = key_of(s->z[i]);
-        }
-    } else {
-        for (int32_t i = 0; i < n; i++) s->weight[i] = weight_of(exp_negative(s->z[s->id[i]] - max));
-    }
-    for (int32_t i = 0; i < n; i++) sum += s->weight[i];
+    if (all) exp_below(s->e, s->z, max, n);
+    else
+        for (int32_t i = 0; i < n; i++) s->e[i] = exp_negative(s->z[s->id[i]] - max);
+    for (int32_t i = 0; i < n; i++) sum += weight_of(s->e[i]);
     uint64_t target = smallest_reaching((double)top_p * (double)sum);
-    return apply_cut(s, all, n, find_cut(s, s->key, s->weight, n, target));
+    /* n entries of at most `small` together weigh no more than what may be left out, so the cut is above
+     * them. */
+    uint64_t small = (sum - target) / (uint64_t)n;
+    int32_t left = 0;
+    for (int32_t i = 0; i < n; i++) {
+        uint64_t w = weight_of(s->e[i]);
+        s->weight[left] = w;
+        s->id[left] = all ? i : s->id[i];
+        left += w > small;
+    }
+    for (int32_t i = 0; i < left; i++) s->key[i] = key_of(s->z[s->id[i]]);
+    return apply_cut(s, left, find_cut(s, s->key, s->weight, left, target));
+}
+
+/* Keeps e >= min_p of the list (all: of every id); min_p <= 1. Far below, the exp need not be computed: exp
+ * and log are right to 2 units in the last place, the margin is 5000 times that. */
+static int32_t select_min_p(vb__sampler *s, bool all, int32_t n, float max, float min_p) {
+    float below = vb__logf(min_p) - 0.001f;
+    int32_t kept = 0;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t id = all ? i : s->id[i];
+        float x = s->z[id] - max;
+        if (x >= below && exp_negative(x) >= min_p) s->id[kept++] = id;
+    }
+    return kept;
 }
 
 /* ---- Noise --------------------------------------------------------------------------------------------- */
@@ -298,41 +319,86 @@ static inline float gumbel_bound(uint32_t r) {
     return (float)(zeros + 2) * 0.6932f;
 }
 
-/* The survivor with the largest z - log(E). start: any survivor (a good one saves work). */
+/* What the choice is after: the survivor with the largest z - log(E), on ties the lowest id. */
+typedef struct leader {
+    int32_t id;
+    float score;
+} leader;
+
+static inline void challenge(leader *best, int32_t id, float z, uint32_t word) {
+    if (z + gumbel_bound(word) < best->score) return; /* rounding is monotone: it cannot win */
+    float score = z + gumbel(word);
+    if (score > best->score || (score == best->score && id < best->id)) *best = (leader){id, score};
+}
+
+/* The largest noise there is, 33 ln 2, and a little more. */
+#define MOST_NOISE 23.0f
+
+/* The words of 256 ids from 4 * first on. 64 counters at once, so that the loop becomes vector code. */
+static void words256(uint32_t first, const uint32_t counter[4], const uint32_t key[2], uint32_t word[256]) {
+    enum { N = 64 };
+    uint32_t c0[N], c1[N], c2[N], c3[N], k0 = key[0], k1 = key[1];
+    for (uint32_t i = 0; i < N; i++)
+        c0[i] = first + i, c1[i] = counter[1], c2[i] = counter[2], c3[i] = counter[3];
+    for (int round = 0; round < 10; round++) {
+        for (int i = 0; i < N; i++) {
+            uint64_t p0 = 0xD2511F53ull * c0[i], p1 = 0xCD9E8D57ull * c2[i];
+            c0[i] = (uint32_t)(p1 >> 32) ^ c1[i] ^ k0;
+            c2[i] = (uint32_t)(p0 >> 32) ^ c3[i] ^ k1;
+            c1[i] = (uint32_t)p1;
+            c3[i] = (uint32_t)p0;
+        }
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    for (int i = 0; i < N; i++) {
+        word[4 * i] = c0[i];
+        word[4 * i + 1] = c1[i];
+        word[4 * i + 2] = c2[i];
+        word[4 * i + 3] = c3[i];
+    }
+}
+
+/* all: every id above -inf competes, and block_max is z's; else the list. start: any of them (a good one
+ * saves work). */
 static int32_t choose(const vb__sampler *s, const vb__sample_row *r, bool all, int32_t n, int32_t start) {
     const uint32_t key[2] = {(uint32_t)r->options->seed, (uint32_t)(r->options->seed >> 32)};
-    uint32_t counter[4] = {(uint32_t)start >> 2, (uint32_t)(r->position + 1), r->choice, 0}, word[4];
+    uint32_t counter[4] = {(uint32_t)start >> 2, (uint32_t)(r->position + 1), r->choice, 0}, word[256];
     vb__philox4x32(counter, key, word);
-    int32_t best = start;
-    float score = s->z[start] + gumbel(word[start & 3]);
+    leader best = {start, s->z[start] + gumbel(word[start & 3])};
+    if (all) {
+        for (int32_t i = 0; i < n; i += 256) {
+            int32_t m = n - i < 256 ? n - i : 256;
+            if (maximum(s->block_max + i / BLOCK, (m + BLOCK - 1) / BLOCK) + MOST_NOISE < best.score)
+                continue;
+            words256((uint32_t)i >> 2, counter, key, word);
+            for (int32_t j = 0; j < m; j++) challenge(&best, i + j, s->z[i + j], word[j]);
+        }
+        return best.id;
+    }
     for (int32_t i = 0; i < n; i++) {
-        int32_t id = all ? i : s->id[i];
-        float z = s->z[id];
-        /* rounding is monotone: what cannot win with the largest noise there is (22.9) cannot win */
-        if (z + 23.0f < score) continue;
+        int32_t id = s->id[i];
+        if (s->z[id] + MOST_NOISE < best.score) continue;
         if (counter[0] != (uint32_t)id >> 2) {
             counter[0] = (uint32_t)id >> 2;
             vb__philox4x32(counter, key, word);
         }
-        uint32_t w = word[id & 3];
-        if (z + gumbel_bound(w) < score) continue;
-        float x = z + gumbel(w);
-        if (x > score || (x == score && id < best)) {
-            score = x;
-            best = id;
-        }
+        challenge(&best, id, s->z[id], word[id & 3]);
     }
-    return best;
+    return best.id;
 }
 
 /* ---- Logprobs ------------------------------------------------------------------------------------------ */
 
 static float log_normaliser(const float *z, int32_t n, float max) {
-    float sum[16] = {0};
-    int32_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        for (int32_t j = 0; j < 16; j++) sum[j] = sum[j] + exp_negative(z[i + j] - max);
-    for (int32_t j = 0; i + j < n; j++) sum[j] = sum[j] + exp_negative(z[i + j] - max);
+    float sum[16] = {0}, e[CHUNK];
+    for (int32_t i = 0; i < n; i += CHUNK) { /* a multiple of 16, so that element i stays with sum i mod 16 */
+        int32_t m = n - i < CHUNK ? n - i : CHUNK, k = 0;
+        exp_below(e, z + i, max, m);
+        for (; k + 16 <= m; k += 16)
+            for (int32_t j = 0; j < 16; j++) sum[j] = sum[j] + e[k + j];
+        for (int32_t j = 0; k + j < m; j++) sum[j] = sum[j] + e[k + j];
+    }
     for (int32_t h = 8; h >= 1; h /= 2)
         for (int32_t j = 0; j < h; j++) sum[j] = sum[j] + sum[j + h];
     return max + vb__logf(sum[0]);
@@ -408,21 +474,17 @@ static vb_err pick(vb__sampler *s, const vb__sample_row *r, vb__sample *out, vb_
             n = select_nucleus(s, all, n, max, o->top_p);
             all = false;
         }
-        if (o->min_p > 0.0f || all) {
-            int32_t kept = 0;
-            for (int32_t i = 0; i < n; i++) {
-                int32_t id = all ? i : s->id[i];
-                s->id[kept] = id;
-                kept += s->z[id] > -__builtin_inff() &&
-                        (o->min_p <= 0.0f || exp_negative(s->z[id] - max) >= o->min_p);
-            }
-            n = kept;
-            all = n == s->vocab;
+        if (o->min_p > 0.0f) {
+            n = select_min_p(s, all, n, max, o->min_p);
+            all = false;
         }
-        result.survivors = n;
-        if (n == 1) result.id = all ? 0 : s->id[0];
-        else if (n > 1) result.id = choose(s, r, all, n, best);
-        else result.survivors = 1; /* min_p above 1: e = 1 of the best does not reach it; the best stays */
+        if (all)
+            for (int32_t i = result.survivors = 0; i < n; i++)
+                result.survivors += s->z[i] > -__builtin_inff();
+        else result.survivors = n;
+        vb_assert(result.survivors > 0);
+        if (result.survivors > 1) result.id = choose(s, r, all, n, best);
+        else if (!all) result.id = s->id[0];
     }
     if (r->top_logprobs >= 0) logprobs(s, r, &result);
     *out = result;

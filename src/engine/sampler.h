@@ -6,7 +6,7 @@
  * grammar mask, temperature, top-k, top-p, min-p, Gumbel noise. Selection is O(vocabulary) without a sort.
  *
  * threads  a sampler is a workspace: one per thread that samples at a time. Everything else is read only.
- * memory   24 bytes per vocabulary entry, taken by create; a pick allocates nothing. */
+ * memory   28 bytes per vocabulary entry, taken by create; a pick allocates nothing. */
 #ifndef VB_ENGINE_SAMPLER_H
 #define VB_ENGINE_SAMPLER_H
 #include "engine/token_counts.h"
