@@ -58,6 +58,8 @@ void vb__kernels_init(vb__kernels *k, vb__cpu_level level) {
     k->conv = vb__conv_avx512;
     k->delta = vb__delta_avx512;
     k->delta_gates = vb__delta_gates_avx512;
+    k->act_quant = vb__act_quant_avx512;
+    k->linear_q = vb__linear_q_avx512;
     if (level < VB_CPU_AMX) return;
     /* AMX */
     k->attn_blocks = vb__attn_blocks_amx;
