@@ -11,7 +11,8 @@ enum {
     PASS_ROWS = 512,           /* rows of one pass over the weights at most, and */
     PASS_BYTES = 768 << 10,    /*   bytes of its quantised input, so that it stays in L2 */
     FORMS = 4,                 /* of an input: bf16, and quantised in groups of 16, 32 and 64 */
-    GRAIN_BYTES = 64 << 10     /* weights of one item of work */
+    GRAIN_BYTES = 64 << 10,    /* weights of one item of work */
+    BEYOND = 4096              /* bytes behind an input that a kernel may read: whole tiles of the last block */
 };
 
 /* An input in the form that one kind of weight wants. */
@@ -45,7 +46,7 @@ vb_err vb__cpu_linear_init(vb__cpu_backend *be, vb_error *err) {
     /* The rows of a pass depend on k; PASS_BYTES bounds rows * k beyond the least pass. */
     size_t cells = rows * k, bound = PASS_BYTES / planes + 4 * VB_ROW_BLOCK * k + PASS_ROWS * 32;
     if (cells > bound) cells = bound;
-    l->b.x = vb__alloc_aligned(VB_TAG_SCRATCH, cells * sizeof(float) + 64);
+    l->b.x = vb__alloc_aligned(VB_TAG_SCRATCH, cells * sizeof(float) + BEYOND);
     bool ok = l->b.x != NULL;
     for (int32_t i = 0; i < FORMS - 1; i++) {
         vb__qact *q = &l->q[i];
@@ -53,9 +54,9 @@ vb_err vb__cpu_linear_init(vb__cpu_backend *be, vb_error *err) {
         q->width = q->seg < 32 ? 32 : q->seg;
         q->planes = (int32_t)planes;
         size_t segs = cells / (size_t)q->seg;
-        q->a = vb__alloc_aligned(VB_TAG_SCRATCH, cells * planes + 64);
-        q->dd = vb__alloc_aligned(VB_TAG_SCRATCH, segs * 2 * sizeof(float) + 64);
-        q->sums = vb__alloc_aligned(VB_TAG_SCRATCH, segs * sizeof(int32_t) + 64);
+        q->a = vb__alloc_aligned(VB_TAG_SCRATCH, cells * planes + BEYOND);
+        q->dd = vb__alloc_aligned(VB_TAG_SCRATCH, segs * 2 * sizeof(float) + BEYOND);
+        q->sums = vb__alloc_aligned(VB_TAG_SCRATCH, segs * sizeof(int32_t) + BEYOND);
         ok = ok && q->a != NULL && q->dd != NULL && q->sums != NULL;
     }
     size_t threads = (size_t)vb__pool_threads(be->pool);

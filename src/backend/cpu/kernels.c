@@ -1,7 +1,20 @@
 #include "backend/cpu/kernels.h"
 
+static void linear_kernels(vb__kernels *k, vb__cpu_level level) {
+    k->act_quant = vb__act_quant_ref;
+    k->linear_q = vb__linear_q_ref;
+    k->act_bf16 = vb__act_bf16_ref;
+    k->linear_bf16 = vb__linear_bf16_ref;
+    if (level < VB_CPU_AVX512) return;
+    k->act_quant = vb__act_quant_avx512;
+    k->linear_q = vb__linear_q_avx512;
+    if (level < VB_CPU_AMX) return;
+    k->linear_q = vb__linear_q_amx;
+}
+
 void vb__kernels_init(vb__kernels *k, vb__cpu_level level) {
     *k = (vb__kernels){.level = level};
+    linear_kernels(k, level);
     /* C reference */
     k->rope_table = vb__rope_table_ref;
     k->rmsnorm = vb__rmsnorm_ref;
@@ -20,10 +33,6 @@ void vb__kernels_init(vb__kernels *k, vb__cpu_level level) {
     k->conv = vb__conv_ref;
     k->delta = vb__delta_ref;
     k->delta_gates = vb__delta_gates_ref;
-    k->act_quant = vb__act_quant_ref;
-    k->linear_q = vb__linear_q_ref;
-    k->act_bf16 = vb__act_bf16_ref;
-    k->linear_bf16 = vb__linear_bf16_ref;
     if (level < VB_CPU_AVX2) return;
     /* AVX2 */
     k->rmsnorm = vb__rmsnorm_avx2;
@@ -58,8 +67,6 @@ void vb__kernels_init(vb__kernels *k, vb__cpu_level level) {
     k->conv = vb__conv_avx512;
     k->delta = vb__delta_avx512;
     k->delta_gates = vb__delta_gates_avx512;
-    k->act_quant = vb__act_quant_avx512;
-    k->linear_q = vb__linear_q_avx512;
     if (level < VB_CPU_AMX) return;
     /* AMX */
     k->attn_blocks = vb__attn_blocks_amx;

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { PREFETCH_SLACK = 4096 };
+enum { SLACK = 16384 }; /* bytes behind the last panel that a kernel may read, never use */
 
 typedef struct job {
     const vb__matrix *src;
@@ -185,7 +185,7 @@ vb_err vb__pack(vb__pool *pool, const vb__matrix *src, int32_t max_k, vb__cpu_we
         w->pub.bits = 16;
         w->pub.bytes = 2 * panels * w->b.panel_stride;
     }
-    w->memory = vb__alloc_aligned(VB_TAG_WEIGHTS, (size_t)w->pub.bytes + PREFETCH_SLACK);
+    w->memory = vb__alloc_aligned(VB_TAG_WEIGHTS, (size_t)w->pub.bytes + SLACK);
     if (w->memory == NULL) {
         vb_err e = vb__fail(err, VB_E_MEMORY, "%s: out of memory, needed %lld bytes", src->name,
                             (long long)w->pub.bytes);

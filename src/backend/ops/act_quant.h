@@ -11,6 +11,7 @@
  *             a    [block][k / A][plane][nb][A]  int8
  *             dd   [block][k / S][2][nb]         f32: d of the segment's activation group, then ds
  *             sums [block][k / S][nb]            int32
+ *           4 KiB behind each of the three may be read by a kernel (whole tiles of a short block), never used.
  * limits    k a multiple of A; no alignment of x
  * class     cpu: every variant returns the reference's bits (a NaN's payload is unspecified)
  * threads   rows are items */

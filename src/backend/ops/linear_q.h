@@ -25,7 +25,7 @@
 enum { VB_PANEL = 16, VB_SLICE = 512, VB_LINEAR_SCRATCH = 256 << 10 };
 
 typedef struct vb__qpanels {
-    const uint8_t *data; /* 64-byte aligned; 4 KiB behind the last panel may be prefetched, never read */
+    const uint8_t *data; /* 64-byte aligned; 16 KiB behind the last panel may be read, never used */
     int64_t panel_stride; /* bytes */
     int32_t n, k;
     int32_t group;       /* G */

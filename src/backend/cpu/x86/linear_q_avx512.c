@@ -12,6 +12,9 @@ typedef struct block {
     const int32_t *sums;
     int64_t a_seg, plane; /* bytes to the next segment; from the hi plane to the lo plane */
     int32_t nb;
+    /* The packed bytes of the next slice, asked for bit by bit while this one is multiplied: two panels. */
+    const uint8_t *next[2];
+    int32_t next_lines, lines_per_step; /* 0: nothing to fetch */
 } block;
 
 enum { GROUP = 6, FEW = 3 }; /* int8 rows that share a pass over bytes, over nibbles */
@@ -71,7 +74,7 @@ VB_INLINE void fetch(int NP, int seg, int bits, const uint8_t *codes, int64_t pa
 /* One slice of NP panels (the second `codes`, `scales` bytes after the first) for R rows from r0 on; the chains end in
  * total[panel][row][16], panels `rows` rows apart. */
 VB_INLINE void slice_rows(int NP, int R, int planes, int seg, int bits, const vb__qslice *s, int64_t panel_codes,
-                          int64_t panel_scales, const block *b, int32_t r0, int first, int ahead, float *total,
+                          int64_t panel_scales, block *b, int32_t r0, int first, int ahead, float *total,
                           int64_t panel_total) {
     __m512 acc[2 * GROUP];
 #pragma GCC unroll 12
@@ -82,6 +85,15 @@ VB_INLINE void slice_rows(int NP, int R, int planes, int seg, int bits, const vb
     for (int32_t i = 0; i < s->segs; i++) {
         __m512i dot[2 * GROUP];
         const uint8_t *sp = vb__qslice_scales(s, i);
+        if (bits == 8 && b->next_lines > 0) {
+            for (int32_t j = 0; j < b->lines_per_step; j++) {
+                _mm_prefetch(b->next[0] + j * 64, _MM_HINT_T1);
+                _mm_prefetch(b->next[1] + j * 64, _MM_HINT_T1);
+            }
+            b->next[0] += b->lines_per_step * 64;
+            b->next[1] += b->lines_per_step * 64;
+            b->next_lines -= b->lines_per_step;
+        }
         if (ahead) fetch(NP, seg, bits, vb__qslice_codes(s, i), panel_codes, sp, panel_scales);
         dots(NP, R * planes, planes, seg, bits, vb__qslice_codes(s, i), panel_codes, a, a_low, dot);
         if (planes == 2) {
@@ -127,7 +139,7 @@ VB_INLINE void slice_rows(int NP, int R, int planes, int seg, int bits, const vb
 }
 
 /* All rows of one block in groups; the first group fetches ahead. */
-typedef void block_fn(const vb__qslice *s, int64_t panel_codes, int64_t panel_scales, const block *b, int first,
+typedef void block_fn(const vb__qslice *s, int64_t panel_codes, int64_t panel_scales, block *b, int first,
                       int ahead, float *total, int64_t panel_total);
 #define ROWS_CASE(NP, planes, seg, bits, R)                                                                  \
     case R:                                                                                                  \
@@ -142,7 +154,7 @@ typedef void block_fn(const vb__qslice *s, int64_t panel_codes, int64_t panel_sc
 #define CASES_1(NP, planes, seg, bits) ROWS_CASE(NP, planes, seg, bits, 1)
 #define BLOCK(NP, planes, seg, bits, most)                                                                   \
     static __attribute__((noinline)) void block_##NP##_##planes##_##seg##_##bits(                            \
-        const vb__qslice *s, int64_t panel_codes, int64_t panel_scales, const block *b, int first, int ahead, \
+        const vb__qslice *s, int64_t panel_codes, int64_t panel_scales, block *b, int first, int ahead, \
         float *total, int64_t panel_total) {                                                                 \
         for (int32_t r0 = 0, n; r0 < b->nb; r0 += n) {                                                       \
             int32_t left = b->nb - r0, groups = (left + (most)-1) / (most);                                  \
@@ -185,11 +197,9 @@ static void unpack(const vb__qslice *s, int32_t seg, uint8_t *codes, float *scal
         uint8_t *t = codes + i * seg * VB_PANEL;
         for (int32_t k = 0; k < seg; k += 8) {
             __m512i v = _mm512_loadu_si512(c + k * 8);
-            _mm_prefetch(c + k * 8 + VB_AHEAD, _MM_HINT_T0);
             _mm512_store_si512(t + k * 16, _mm512_and_si512(v, low));
             _mm512_store_si512(t + k * 16 + 64, _mm512_and_si512(_mm512_srli_epi16(v, 4), low));
         }
-        _mm_prefetch(sp + VB_AHEAD, _MM_HINT_T0);
         _mm512_store_ps(scales + i * 2 * VB_PANEL, vb__scales16(sp, s->kind));
         if (s->has_bias)
             _mm512_store_ps(scales + i * 2 * VB_PANEL + VB_PANEL, vb__scales16(sp + s->scale_seg / 2, s->kind));
@@ -237,6 +247,15 @@ void vb__linear_q_avx512(VB_LINEAR_Q_ARGS) {
                 block b = {.nb = nb, .plane = nb * seg, .a_seg = (int64_t)planes * nb * seg};
                 b.a = vb__qact_block(x, r0) + (int64_t)k * planes * nb;
                 b.dd = vb__qact_dd(x, r0) + (int64_t)(k / seg) * 2 * nb;
+                if (wide && r0 == 0) {
+                    const uint8_t *next = k + VB_SLICE < w->k ? panel + (int64_t)((k + VB_SLICE) / w->unit) * w->unit_bytes
+                                                              : panel + 2 * w->panel_stride;
+                    b.next[0] = next;
+                    b.next[1] = next + w->panel_stride;
+                    b.next_lines = s.segs * seg / w->unit * w->unit_bytes / 64;
+                    int32_t steps = s.segs * ((nb + GROUP / planes - 1) / (GROUP / planes));
+                    b.lines_per_step = (b.next_lines + steps - 1) / steps;
+                }
                 b.sums = vb__qact_sums(x, r0) + (int64_t)(k / seg) * nb;
                 fn(&s, panel_codes, panel_scales, &b, k == 0, !wide && r0 == 0, total + (int64_t)r0 * VB_PANEL,
                    panel_total);
