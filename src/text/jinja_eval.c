@@ -126,10 +126,10 @@ bool vb__jcall_value(jr *r, jv f, const jargs *a, jv *out) {
 }
 
 /* f(...) for the callee of a call node; `caller` is JV_ABSENT or what {% call %} passes on. */
-static __attribute__((noinline)) bool call_node(jr *r, jscope *sc, const jn *n, jv caller, jv *out) {
+static __attribute__((noinline)) bool call_node(jr *r, jscope *sc, const jast *n, jv caller, jv *out) {
     jv f, self;
     jargs a;
-    const jn *callee = n->a;
+    const jast *callee = n->a;
     if (callee->type == N_GETATTR && callee->id != M_NONE) { /* obj.method(...) without a value for the method */
         if (!vb__jeval(r, sc, callee->a, &self)) return false;
         if (self.t != JV_UNDEF && self.t != JV_NAMESPACE && vb__jmethod_on(self, callee->id) == JM_OK && caller.t == JV_ABSENT) {
@@ -148,9 +148,9 @@ static __attribute__((noinline)) bool call_node(jr *r, jscope *sc, const jn *n, 
     return vb__jcall_value(r, f, &a, out);
 }
 
-bool vb__jcall_block(jr *r, jscope *sc, const jn *call, jv caller, jv *out) { return call_node(r, sc, call, caller, out); }
+bool vb__jcall_block(jr *r, jscope *sc, const jast *call, jv caller, jv *out) { return call_node(r, sc, call, caller, out); }
 
-bool vb__jfilter_node(jr *r, jscope *sc, const jn *n, jv in, jv *out) {
+bool vb__jfilter_node(jr *r, jscope *sc, const jast *n, jv in, jv *out) {
     jargs a;
     if (n->flag)
         return vb__jerr_code(r, VB_E_UNSUPPORTED, "no filter named '%.*s', expected one of those in docs/text.md",
@@ -160,7 +160,7 @@ bool vb__jfilter_node(jr *r, jscope *sc, const jn *n, jv in, jv *out) {
     return vb__jfilter_call(r, (int)n->id, in, &a, out);
 }
 
-static __attribute__((noinline)) bool test_node(jr *r, jscope *sc, const jn *n, jv *out) {
+static __attribute__((noinline)) bool test_node(jr *r, jscope *sc, const jast *n, jv *out) {
     jargs a;
     jv v;
     bool b;
@@ -172,14 +172,14 @@ static __attribute__((noinline)) bool test_node(jr *r, jscope *sc, const jn *n, 
     return true;
 }
 
-static __attribute__((noinline)) bool filter_node(jr *r, jscope *sc, const jn *n, jv *out) {
+static __attribute__((noinline)) bool filter_node(jr *r, jscope *sc, const jast *n, jv *out) {
     jv v;
     return vb__jeval(r, sc, n->a, &v) && vb__jfilter_node(r, sc, n, v, out);
 }
 
 /* ---- the other expressions ---- */
 
-static __attribute__((noinline)) bool list_node(jr *r, jscope *sc, const jn *n, jv *out) {
+static __attribute__((noinline)) bool list_node(jr *r, jscope *sc, const jast *n, jv *out) {
     jv *v = vb__jalloc(r, n->n * sizeof(jv));
     if (v == NULL) return false;
     for (uint32_t i = 0; i < n->n; i++)
@@ -187,7 +187,7 @@ static __attribute__((noinline)) bool list_node(jr *r, jscope *sc, const jn *n, 
     return vb__jv_list(r, n->type == N_TUPLE ? JV_TUPLE : JV_LIST, v, n->n, out);
 }
 
-static __attribute__((noinline)) bool dict_node(jr *r, jscope *sc, const jn *n, jv *out) {
+static __attribute__((noinline)) bool dict_node(jr *r, jscope *sc, const jast *n, jv *out) {
     jdict *d;
     if (!vb__jdict_new(r, n->n / 2, &d)) return false;
     for (uint32_t i = 0; i + 1 < n->n; i += 2) {
@@ -198,7 +198,7 @@ static __attribute__((noinline)) bool dict_node(jr *r, jscope *sc, const jn *n, 
     return true;
 }
 
-static __attribute__((noinline)) bool compare_node(jr *r, jscope *sc, const jn *n, jv *out) {
+static __attribute__((noinline)) bool compare_node(jr *r, jscope *sc, const jast *n, jv *out) {
     jv left, right;
     bool b = true;
     if (!vb__jeval(r, sc, n->a, &left)) return false;
@@ -210,20 +210,19 @@ static __attribute__((noinline)) bool compare_node(jr *r, jscope *sc, const jn *
     return true;
 }
 
-static __attribute__((noinline)) bool concat_node(jr *r, jscope *sc, const jn *n, jv *out) {
+static __attribute__((noinline)) bool concat_node(jr *r, jscope *sc, const jast *n, jv *out) {
     jv v;
-    jstr sum = {.s = "", .chars = 0, .ours = true};
-    *out = (jv){.t = JV_STR, .s = &sum};
+    static const jstr empty = {.s = "", .ours = true};
+    *out = (jv){.t = JV_STR, .s = &empty};
     for (uint32_t i = 0; i < n->n; i++)
         if (!vb__jeval(r, sc, n->list[i], &v) || !vb__jv_str(r, v, &v) || !vb__jstr_concat(r, out->s, v.s, out)) return false;
-    if (out->s == &sum) return vb__jstr_borrow(r, "", 0, true, out);
     return true;
 }
 
-static __attribute__((noinline)) bool item_node(jr *r, jscope *sc, const jn *n, jv *out) {
+static __attribute__((noinline)) bool item_node(jr *r, jscope *sc, const jast *n, jv *out) {
     jv obj, v[3] = {{0}};
     if (!vb__jeval(r, sc, n->a, &obj)) return false;
-    const jn *s = n->b;
+    const jast *s = n->b;
     if (s->type != N_SLICE) return vb__jeval(r, sc, s, &v[0]) && vb__jop_getitem(r, obj, v[0], out);
     if ((s->a != NULL && !vb__jeval(r, sc, s->a, &v[0])) || (s->b != NULL && !vb__jeval(r, sc, s->b, &v[1])) ||
         (s->c != NULL && !vb__jeval(r, sc, s->c, &v[2]))) return false;
@@ -231,20 +230,20 @@ static __attribute__((noinline)) bool item_node(jr *r, jscope *sc, const jn *n, 
     return vb__jop_slice(r, obj, v[0], v[1], v[2], out);
 }
 
-static __attribute__((noinline)) bool binary_node(jr *r, jscope *sc, const jn *n, jv *out) {
+static __attribute__((noinline)) bool binary_node(jr *r, jscope *sc, const jast *n, jv *out) {
     jv a, b;
     if (!vb__jeval(r, sc, n->a, &a) || !vb__jeval(r, sc, n->b, &b)) return false;
     r->line = n->line;
     return vb__jop_binary(r, (jop)n->op, a, b, out);
 }
 
-static bool short_circuit(jr *r, jscope *sc, const jn *n, jv *out) {
+static bool short_circuit(jr *r, jscope *sc, const jast *n, jv *out) {
     bool b;
     if (!vb__jeval(r, sc, n->a, out) || !vb__jv_truth(r, *out, &b)) return false;
     return b == (n->type == N_OR) || vb__jeval(r, sc, n->b, out);
 }
 
-static bool cond_node(jr *r, jscope *sc, const jn *n, jv *out) {
+static bool cond_node(jr *r, jscope *sc, const jast *n, jv *out) {
     bool b;
     if (!vb__jeval(r, sc, n->b, out) || !vb__jv_truth(r, *out, &b)) return false;
     if (b) return vb__jeval(r, sc, n->a, out);
@@ -252,12 +251,12 @@ static bool cond_node(jr *r, jscope *sc, const jn *n, jv *out) {
     return vb__jv_undef_text(r, "the inline if was false and has no else, expected a value", out);
 }
 
-static bool name_node(jr *r, jscope *sc, const jn *n, jv *out) {
+static bool name_node(jr *r, jscope *sc, const jast *n, jv *out) {
     if (!vb__jscope_get(r, sc, n->id, out)) return false;
     return out->t != JV_ABSENT || vb__jv_undef(r, JU_NAME, JV_UNDEF, r->t->names[n->id].text, out);
 }
 
-static bool eval(jr *r, jscope *sc, const jn *n, jv *out) {
+static bool eval(jr *r, jscope *sc, const jast *n, jv *out) {
     bool b;
     jv v;
     switch ((jnode)n->type) {
@@ -287,7 +286,7 @@ static bool eval(jr *r, jscope *sc, const jn *n, jv *out) {
     }
 }
 
-bool vb__jeval(jr *r, jscope *sc, const jn *n, jv *out) {
+bool vb__jeval(jr *r, jscope *sc, const jast *n, jv *out) {
     r->line = n->line;
     if (--r->work < 0) return vb__jwork(r, 0);
     if (n->type == N_CONST) {

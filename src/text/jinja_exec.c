@@ -11,7 +11,7 @@ static jscope *new_scope(jr *r, jscope *parent) {
     return s;
 }
 
-static bool set_attribute(jr *r, jscope *sc, const jn *n, jv v) {
+static bool set_attribute(jr *r, jscope *sc, const jast *n, jv v) {
     jv ns;
     if (!vb__jscope_get(r, sc, n->id, &ns)) return false;
     if (ns.t != JV_NAMESPACE) return vb__jerr(r, "cannot assign an attribute on something that is no namespace, expected namespace()");
@@ -19,7 +19,7 @@ static bool set_attribute(jr *r, jscope *sc, const jn *n, jv v) {
     return vb__jdict_set(r, ns.d, n->v, v);
 }
 
-static bool assign(jr *r, jscope *sc, const jn *target, jv v) {
+static bool assign(jr *r, jscope *sc, const jast *target, jv v) {
     if (target->type == N_NAME) return vb__jscope_set(r, sc, target->id, v);
     if (target->type == N_NSREF) return set_attribute(r, sc, target, v);
     jiter it;
@@ -38,7 +38,7 @@ static bool assign(jr *r, jscope *sc, const jn *target, jv v) {
 /* ---- captured output ---- */
 
 /* Runs statements into a text of their own. What break and continue leave behind is dropped. */
-static jflow capture(jr *r, jscope *sc, jn *const *list, uint32_t n, jv *out) {
+static jflow capture(jr *r, jscope *sc, jast *const *list, uint32_t n, jv *out) {
     jsb b, *outer = r->out;
     vb__jsb_init(r, &b);
     r->out = &b;
@@ -48,7 +48,7 @@ static jflow capture(jr *r, jscope *sc, jn *const *list, uint32_t n, jv *out) {
     return f;
 }
 
-static bool filter_chain(jr *r, jscope *sc, const jn *n, jv *v) {
+static bool filter_chain(jr *r, jscope *sc, const jast *n, jv *v) {
     if (++r->depth > JINJA_EVAL_DEPTH) return vb__jerr_code(r, VB_E_LIMIT, "too many filters, expected fewer");
     bool ok = (n->a == NULL || filter_chain(r, sc, n->a, v)) && vb__jfilter_node(r, sc, n, *v, v);
     r->depth--;
@@ -67,7 +67,7 @@ static bool take_keyword(jargs *a, bool *used, const jstr *name, jv *out) {
     return false;
 }
 
-static bool bind_special(jr *r, jscope *sc, const jn *n, jargs *a, bool *used) {
+static bool bind_special(jr *r, jscope *sc, const jast *n, jargs *a, bool *used) {
     const jparams *ps = n->params;
     jv v, name = r->t->names[r->t->id_caller].text;
     const char *who = n->type == N_MACRO ? n->v.s->s : "caller";
@@ -98,7 +98,7 @@ static bool bind_special(jr *r, jscope *sc, const jn *n, jargs *a, bool *used) {
     return true;
 }
 
-static __attribute__((noinline)) bool bind_macro(jr *r, jscope *sc, const jn *n, const jargs *given) {
+static __attribute__((noinline)) bool bind_macro(jr *r, jscope *sc, const jast *n, const jargs *given) {
     const jparams *ps = n->params;
     jargs a = *given;
     bool used[80] = {false};
@@ -130,7 +130,7 @@ bool vb__jmacro_call(jr *r, jmacro *m, const jargs *a, jv *out) {
     return true;
 }
 
-static bool make_macro(jr *r, jscope *sc, const jn *n, jv *out) {
+static bool make_macro(jr *r, jscope *sc, const jast *n, jv *out) {
     jmacro *m = vb__jalloc(r, sizeof(*m));
     if (m == NULL) return false;
     *m = (jmacro){n, sc};
@@ -231,7 +231,7 @@ bool vb__jloop_attr(jr *r, jloop *l, const jstr *name, jv *out, bool *found) {
     }
 }
 
-static __attribute__((noinline)) jflow run_loop(jr *r, jscope *outer, const jn *n, jv source, int depth0) {
+static __attribute__((noinline)) jflow run_loop(jr *r, jscope *outer, const jast *n, jv source, int depth0) {
     jloop *l = vb__jalloc(r, sizeof(*l));
     if (l == NULL) return JX_ERROR;
     *l = (jloop){.node = n, .outer = outer, .depth0 = depth0, .index0 = -1};
@@ -279,7 +279,7 @@ bool vb__jloop_call(jr *r, jloop *l, const jargs *a, jv *out) {
 
 /* ---- statements ---- */
 
-static __attribute__((noinline)) jflow set_block(jr *r, jscope *sc, const jn *n) {
+static __attribute__((noinline)) jflow set_block(jr *r, jscope *sc, const jast *n) {
     jscope *inner = new_scope(r, sc);
     jv v;
     if (inner == NULL) return JX_ERROR;
@@ -297,7 +297,7 @@ static __attribute__((noinline)) jflow set_block(jr *r, jscope *sc, const jn *n)
     return vb__jsb_put_str(r->out, v.s) ? JX_NEXT : JX_ERROR;
 }
 
-static __attribute__((noinline)) jflow with_block(jr *r, jscope *sc, const jn *n) {
+static __attribute__((noinline)) jflow with_block(jr *r, jscope *sc, const jast *n) {
     jscope *inner = new_scope(r, sc);
     if (inner == NULL) return JX_ERROR;
     for (uint32_t i = 0; i < n->call->n_pos; i++) {
@@ -307,13 +307,13 @@ static __attribute__((noinline)) jflow with_block(jr *r, jscope *sc, const jn *n
     return vb__jexec(r, inner, n->list, n->n);
 }
 
-static __attribute__((noinline)) jflow call_block(jr *r, jscope *sc, const jn *n) {
+static __attribute__((noinline)) jflow call_block(jr *r, jscope *sc, const jast *n) {
     jv caller, v;
     if (!make_macro(r, sc, n, &caller) || !vb__jcall_block(r, sc, n->a, caller, &v)) return JX_ERROR;
     return vb__jv_put_str(r->out, v) ? JX_NEXT : JX_ERROR;
 }
 
-static jflow exec_if(jr *r, jscope *sc, const jn *n) {
+static jflow exec_if(jr *r, jscope *sc, const jast *n) {
     for (; n != NULL; n = n->b) {
         bool b = true;
         if (n->a != NULL) {
@@ -325,7 +325,7 @@ static jflow exec_if(jr *r, jscope *sc, const jn *n) {
     return JX_NEXT;
 }
 
-static jflow exec_one(jr *r, jscope *sc, const jn *n) {
+static jflow exec_one(jr *r, jscope *sc, const jast *n) {
     jv v;
     bool ok = true;
     switch ((jnode)n->type) {
@@ -354,7 +354,7 @@ static jflow exec_one(jr *r, jscope *sc, const jn *n) {
     return ok ? JX_NEXT : JX_ERROR;
 }
 
-jflow vb__jexec(jr *r, jscope *sc, jn *const *list, uint32_t n) {
+jflow vb__jexec(jr *r, jscope *sc, jast *const *list, uint32_t n) {
     if (++r->depth > JINJA_EVAL_DEPTH) {
         vb__jerr_code(r, VB_E_LIMIT, "nested too deep while running, expected at most %d levels", JINJA_EVAL_DEPTH);
         return JX_ERROR;

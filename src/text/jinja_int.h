@@ -47,7 +47,7 @@ typedef enum jtype {
 typedef enum jview { JVIEW_KEYS, JVIEW_VALUES, JVIEW_ITEMS } jview;
 
 typedef struct jr jr; /* the state of one rendering */
-typedef struct jn jn; /* a syntax tree node */
+typedef struct jast jast; /* a syntax tree node */
 typedef struct jstr jstr;
 typedef struct jseq jseq;
 typedef struct jdict jdict;
@@ -129,7 +129,7 @@ typedef struct jmethod {
 } jmethod;
 
 typedef struct jmacro {
-    const jn *node;   /* N_MACRO or N_CALLBLOCK */
+    const jast *node;   /* N_MACRO or N_CALLBLOCK */
     jscope *closure;
 } jmacro;
 
@@ -162,18 +162,18 @@ typedef enum jop {
 } jop;
 
 typedef struct jcall {
-    jn **pos;
-    jn **kwv;
+    jast **pos;
+    jast **kwv;
     jv *kwn; /* strings */
     uint32_t n_pos, n_kw;
-    jn *star, *starstar;
+    jast *star, *starstar;
 } jcall;
 
 typedef struct jparams {
     uint32_t n;
     uint32_t *ids;
     jv *names;
-    jn **defaults; /* NULL: none */
+    jast **defaults; /* NULL: none */
     bool caller, varargs, kwargs; /* used in the body */
     bool own_caller;              /* caller is one of the parameters */
 } jparams;
@@ -185,15 +185,15 @@ typedef struct jparams {
  * next branch). FOR a target, b iterable, c condition, list, d (else, a SCOPE), flag recursive. SET a, b. SETBLOCK a,
  * b (filters or NULL), list. MACRO id, v (name), params, list. CALLBLOCK a, params, list. FILTERBLOCK a, list. WITH
  * call (pos targets, kwv values), list. BLOCK, SCOPE list. LOADER v (what it would load). */
-struct jn {
+struct jast {
     uint8_t type;
     uint8_t op;
     bool flag;
     uint32_t line;
     uint32_t id; /* name id; filter or test number; method id */
     uint32_t n;
-    jn *a, *b, *c, *d;
-    jn **list;
+    jast *a, *b, *c, *d;
+    jast **list;
     uint8_t *ops;
     jcall *call;
     jparams *params;
@@ -212,7 +212,7 @@ struct vb__jinja {
     uint32_t *name_index;
     uint32_t name_mask;
     uint32_t id_loop, id_caller, id_varargs, id_kwargs;
-    jn **body;
+    jast **body;
     uint32_t n_body;
 };
 
@@ -329,7 +329,7 @@ typedef struct jiter {
 } jiter;
 
 typedef struct jloop {
-    const jn *node;
+    const jast *node;
     jscope *outer, *test_scope;
     jiter it;
     jv cur, prev, changed;
@@ -503,11 +503,11 @@ const char *vb__jfunc_name(uint32_t f);
 bool vb__jfunc_call(jr *r, uint32_t f, const jargs *a, jv *out);
 
 /* evaluation (jinja_eval.c, jinja_exec.c) */
-bool vb__jeval(jr *r, jscope *sc, const jn *n, jv *out);
+bool vb__jeval(jr *r, jscope *sc, const jast *n, jv *out);
 /* {% call %}: the call of node `call`, with `caller` as one keyword more. */
-bool vb__jcall_block(jr *r, jscope *sc, const jn *call, jv caller, jv *out);
+bool vb__jcall_block(jr *r, jscope *sc, const jast *call, jv caller, jv *out);
 /* One filter node on a value. */
-bool vb__jfilter_node(jr *r, jscope *sc, const jn *n, jv in, jv *out);
+bool vb__jfilter_node(jr *r, jscope *sc, const jast *n, jv in, jv *out);
 bool vb__jcall_value(jr *r, jv f, const jargs *a, jv *out);
 bool vb__jmacro_call(jr *r, jmacro *m, const jargs *a, jv *out);
 bool vb__jloop_call(jr *r, jloop *loop, const jargs *a, jv *out);
@@ -515,6 +515,6 @@ bool vb__jloop_attr(jr *r, jloop *loop, const jstr *name, jv *out, bool *found);
 bool vb__jscope_get(jr *r, jscope *sc, uint32_t id, jv *out); /* JV_ABSENT when unknown */
 bool vb__jscope_set(jr *r, jscope *sc, uint32_t id, jv v);
 typedef enum jflow { JX_ERROR, JX_NEXT, JX_BREAK, JX_CONTINUE } jflow;
-jflow vb__jexec(jr *r, jscope *sc, jn *const *list, uint32_t n);
+jflow vb__jexec(jr *r, jscope *sc, jast *const *list, uint32_t n);
 
 #endif

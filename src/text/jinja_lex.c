@@ -78,7 +78,7 @@ static const char *raw_end(const char *p, const char *end) {
     if (end - p >= 3 && memcmp(p, "-%}", 3) == 0) return skip_space(p + 3, end);
     if (end - p >= 3 && memcmp(p, "+%}", 3) == 0) return p + 3;
     if (end - p < 2 || p[0] != '%' || p[1] != '}') return NULL;
-    return p + 2;
+    return p + 2 < end && p[2] == '\n' ? p + 3 : p + 2;
 }
 
 /* Behind the end of a block or comment: `mark` is '%' or '#'. */

@@ -246,7 +246,7 @@ static bool plain_attr(jr *r, jv obj, const jstr *name, jv *out, bool *found) {
         if (*found) *out = obj.l->v[vb__jstr_same(name, "list")];
         return true;
     case JV_MACRO: {
-        const jn *n = obj.m->node;
+        const jast *n = obj.m->node;
         if (vb__jstr_same(name, "name")) *out = n->type == N_MACRO ? n->v : vb__jv_none();
         else if (vb__jstr_same(name, "arguments")) return vb__jv_list(r, JV_TUPLE, n->params->names, n->params->n, out);
         else if (vb__jstr_same(name, "caller")) *out = vb__jv_bool(n->params->caller);

@@ -7,13 +7,13 @@
 #include <stdlib.h>
 
 typedef struct list {
-    jn **v;
+    jast **v;
     uint32_t n, cap;
 } list;
 
 /* Places where an unknown filter or test was named: an error, unless inside an `if`, where it only fails when it runs. */
 typedef struct unknown {
-    const jn *node;
+    const jast *node;
     bool soft;
 } unknown;
 
@@ -30,15 +30,11 @@ typedef struct parser {
     bool caller, varargs, kwargs; /* names the current macro mentions */
     unknown *unknown;
     uint32_t n_unknown, cap_unknown;
-    const char *closing[JINJA_PARSE_DEPTH];
-    uint32_t opened[JINJA_PARSE_DEPTH];
-    int n_open;
 } parser;
 
-static jn *expression(parser *p, bool with_cond);
-static jn *unary(parser *p, bool with_filter);
-static jn *parse_tuple(parser *p, bool simplified, bool with_cond, const char *end_name, bool parens, bool ns);
-static bool body(parser *p, jn *owner, const char *const *ends, const char *expected);
+static jast *expression(parser *p, bool with_cond);
+static jast *parse_tuple(parser *p, bool simplified, bool with_cond, const char *end_name, bool parens, bool ns);
+static bool body(parser *p, jast *owner, const char *const *ends, const char *expected);
 
 /* ---- helpers ---- */
 
@@ -63,14 +59,14 @@ static void *alloc(parser *p, size_t bytes) {
     return fail(p, VB_E_MEMORY, p->cur.line, "out of memory", "more");
 }
 
-static jn *node(parser *p, jnode type) {
-    jn *n = alloc(p, sizeof(*n));
+static jast *node(parser *p, jnode type) {
+    jast *n = alloc(p, sizeof(*n));
     if (n != NULL) n->type = (uint8_t)type, n->line = p->cur.line;
     return n;
 }
 
-static jn *node2(parser *p, jnode type, uint32_t line, jn *a, jn *b) {
-    jn *n = node(p, type);
+static jast *node2(parser *p, jnode type, uint32_t line, jast *a, jast *b) {
+    jast *n = node(p, type);
     if (n == NULL) return NULL;
     n->line = line;
     n->a = a;
@@ -90,8 +86,8 @@ static bool grow(parser *p, void **v, uint32_t n, uint32_t *cap, size_t item) {
     return true;
 }
 
-static bool push(parser *p, list *l, jn *n) {
-    if (n == NULL || !grow(p, (void **)&l->v, l->n, &l->cap, sizeof(jn *))) return false;
+static bool push(parser *p, list *l, jast *n) {
+    if (n == NULL || !grow(p, (void **)&l->v, l->n, &l->cap, sizeof(jast *))) return false;
     l->v[l->n++] = n;
     return true;
 }
@@ -244,7 +240,7 @@ static bool unescape(parser *p, const char *s, const char *end, char **to) {
             if ((unsigned char)c < 0x80) *o++ = c;
             else { /* Python sees the character as an escape of its own by then */
                 s += vb__jutf8(s - 1, end, &cp) - 1;
-                o += sprintf(o, cp < 0x100 ? "x%02x" : cp < 0x10000 ? "u%04x" : "U%08x", cp);
+                o += snprintf(o, 12, cp < 0x100 ? "x%02x" : cp < 0x10000 ? "u%04x" : "U%08x", cp);
             }
         }
     }
@@ -252,13 +248,13 @@ static bool unescape(parser *p, const char *s, const char *end, char **to) {
     return true;
 }
 
-static jn *string(parser *p) {
-    jn *n = node(p, N_CONST);
+static jast *string(parser *p) {
+    jast *n = node(p, N_CONST);
     if (n == NULL) return NULL;
     list parts = {0}; /* the literals' tokens, as nodes */
     size_t total = 0;
     while (p->cur.t == T_STRING) {
-        jn *part = node(p, N_CONST);
+        jast *part = node(p, N_CONST);
         if (part == NULL || !literal(p, p->cur.s + 1, p->cur.len - 2, &part->v) || !push(p, &parts, part)) return NULL;
         total += p->cur.len;
         if (!next(p)) return NULL;
@@ -277,8 +273,8 @@ static jn *string(parser *p) {
     return literal(p, buf, (size_t)(o - buf), &n->v) ? n : NULL;
 }
 
-static jn *number(parser *p) {
-    jn *n = node(p, N_CONST);
+static jast *number(parser *p) {
+    jast *n = node(p, N_CONST);
     char buf[400];
     uint32_t len = 0;
     if (n == NULL) return NULL;
@@ -307,8 +303,8 @@ static jn *number(parser *p) {
 
 /* ---- expressions ---- */
 
-static jn *name_or_const(parser *p) {
-    jn *n = node(p, N_NAME);
+static jast *name_or_const(parser *p) {
+    jast *n = node(p, N_NAME);
     if (n == NULL) return NULL;
     bool is_true = at(p, "true") || at(p, "True"), is_false = at(p, "false") || at(p, "False");
     if (is_true || is_false) {
@@ -326,14 +322,14 @@ static jn *name_or_const(parser *p) {
     return next(p) ? n : NULL;
 }
 
-static jn *finish(jn *n, const list *l) {
+static jast *finish(jast *n, const list *l) {
     n->list = l->v;
     n->n = l->n;
     return n;
 }
 
-static jn *list_or_dict(parser *p, bool dict) {
-    jn *n = node(p, dict ? N_DICT : N_LIST);
+static jast *list_or_dict(parser *p, bool dict) {
+    jast *n = node(p, dict ? N_DICT : N_LIST);
     jtok end = dict ? T_RBRACE : T_RBRACKET;
     list l = {0};
     if (n == NULL || !next(p)) return NULL;
@@ -346,8 +342,8 @@ static jn *list_or_dict(parser *p, bool dict) {
     return next(p) ? finish(n, &l) : NULL;
 }
 
-static jn *primary(parser *p) {
-    jn *n = NULL;
+static jast *primary(parser *p) {
+    jast *n = NULL;
     switch (p->cur.t) {
     case T_NAME: return name_or_const(p);
     case T_STRING: return string(p);
@@ -374,23 +370,23 @@ static bool tuple_end(parser *p, const char *end_name) {
 }
 
 /* A target that may be NAME.ATTRIBUTE, of a namespace. */
-static jn *target_primary(parser *p) {
+static jast *target_primary(parser *p) {
     if (p->cur.t != T_NAME || look(p)->t != T_DOT) return p->code == VB_OK ? primary(p) : NULL;
-    jn *n = node(p, N_NSREF);
+    jast *n = node(p, N_NSREF);
     if (n == NULL || !intern(p, p->cur.s, p->cur.len, &n->id) || !next(p) || !next(p)) return NULL;
     if (p->cur.t != T_NAME) return unexpected(p, "an attribute name");
     return literal(p, p->cur.s, p->cur.len, &n->v) && next(p) ? n : NULL;
 }
 
 /* One expression, or several with commas between them. */
-static jn *parse_tuple(parser *p, bool simplified, bool with_cond, const char *end_name, bool parens, bool ns) {
+static jast *parse_tuple(parser *p, bool simplified, bool with_cond, const char *end_name, bool parens, bool ns) {
     uint32_t line = p->cur.line;
     list l = {0};
     bool is_tuple = false;
     for (;;) {
         if (l.n != 0 && !expect(p, T_COMMA)) return NULL;
         if (tuple_end(p, end_name)) break;
-        jn *x = !simplified ? expression(p, with_cond) : ns ? target_primary(p) : primary(p);
+        jast *x = !simplified ? expression(p, with_cond) : ns ? target_primary(p) : primary(p);
         if (!push(p, &l, x)) return NULL;
         if (p->cur.t != T_COMMA) break;
         is_tuple = true;
@@ -399,40 +395,38 @@ static jn *parse_tuple(parser *p, bool simplified, bool with_cond, const char *e
         if (l.n != 0) return l.v[0];
         if (!parens) return unexpected(p, "an expression");
     }
-    jn *n = node2(p, N_TUPLE, line, NULL, NULL);
+    jast *n = node2(p, N_TUPLE, line, NULL, NULL);
     return n == NULL ? NULL : finish(n, &l);
 }
 
-static jn *slice_part(parser *p) { return expression(p, true); }
-
-static jn *subscribed(parser *p) {
+static jast *subscribed(parser *p) {
     uint32_t line = p->cur.line;
-    jn *first = NULL, *n;
+    jast *first = NULL, *n;
     if (p->cur.t != T_COLON) {
-        first = slice_part(p);
+        first = expression(p, true);
         if (first == NULL || p->cur.t != T_COLON) return first;
     }
     if (!next(p) || (n = node2(p, N_SLICE, line, first, NULL)) == NULL) return NULL;
-    if (p->cur.t != T_COLON && p->cur.t != T_RBRACKET && p->cur.t != T_COMMA && (n->b = slice_part(p)) == NULL) return NULL;
+    if (p->cur.t != T_COLON && p->cur.t != T_RBRACKET && p->cur.t != T_COMMA && (n->b = expression(p, true)) == NULL) return NULL;
     if (p->cur.t == T_COLON) {
         if (!next(p)) return NULL;
-        if (p->cur.t != T_RBRACKET && p->cur.t != T_COMMA && (n->c = slice_part(p)) == NULL) return NULL;
+        if (p->cur.t != T_RBRACKET && p->cur.t != T_COMMA && (n->c = expression(p, true)) == NULL) return NULL;
     }
     return n;
 }
 
-static jn *subscript(parser *p, jn *obj) {
+static jast *subscript(parser *p, jast *obj) {
     uint32_t line = p->cur.line;
     if (p->cur.t == T_DOT) {
         if (!next(p)) return NULL;
         if (p->cur.t == T_NAME) {
-            jn *n = node2(p, N_GETATTR, line, obj, NULL);
+            jast *n = node2(p, N_GETATTR, line, obj, NULL);
             if (n == NULL || !literal(p, p->cur.s, p->cur.len, &n->v)) return NULL;
             n->id = vb__jmethod_find(p->cur.s, p->cur.len);
             return next(p) ? n : NULL;
         }
         if (p->cur.t != T_INT) return unexpected(p, "a name or a number behind the dot");
-        jn *key = number(p);
+        jast *key = number(p);
         return key == NULL ? NULL : node2(p, N_GETITEM, line, obj, key);
     }
     list l = {0};
@@ -442,7 +436,7 @@ static jn *subscript(parser *p, jn *obj) {
         if (!push(p, &l, subscribed(p))) return NULL;
     }
     if (!next(p)) return NULL;
-    jn *key = l.n == 1 ? l.v[0] : node(p, N_TUPLE);
+    jast *key = l.n == 1 ? l.v[0] : node(p, N_TUPLE);
     if (key == NULL) return NULL;
     if (l.n != 1) {
         for (uint32_t i = 0; i < l.n; i++)
@@ -492,8 +486,8 @@ static jcall *call_args(parser *p) {
     return c;
 }
 
-static jn *call(parser *p, jn *callee) {
-    jn *n = node(p, N_CALL);
+static jast *call(parser *p, jast *callee) {
+    jast *n = node(p, N_CALL);
     if (n == NULL || !deeper(p)) return NULL;
     n->a = callee;
     n->call = call_args(p);
@@ -501,13 +495,13 @@ static jn *call(parser *p, jn *callee) {
     return n->call != NULL ? n : NULL;
 }
 
-static jn *postfix(parser *p, jn *n) {
+static jast *postfix(parser *p, jast *n) {
     for (; n != NULL; n = p->cur.t == T_LPAREN ? call(p, n) : subscript(p, n))
         if (p->cur.t != T_DOT && p->cur.t != T_LBRACKET && p->cur.t != T_LPAREN) return n;
     return NULL;
 }
 
-static bool note_unknown(parser *p, jn *n) {
+static bool note_unknown(parser *p, jast *n) {
     n->flag = true;
     if (!grow(p, (void **)&p->unknown, p->n_unknown, &p->cap_unknown, sizeof(unknown))) return false;
     p->unknown[p->n_unknown++] = (unknown){n, p->soft};
@@ -515,7 +509,7 @@ static bool note_unknown(parser *p, jn *n) {
 }
 
 /* NAME{.NAME} of a filter or test, into n->v and n->id. */
-static bool filter_name(parser *p, jn *n, bool test) {
+static bool filter_name(parser *p, jast *n, bool test) {
     const char *s = p->cur.s;
     uint32_t len = p->cur.len;
     if (p->cur.t != T_NAME) {
@@ -538,8 +532,8 @@ static bool filter_name(parser *p, jn *n, bool test) {
 }
 
 /* One filter behind its '|' (or the first of a filter block). */
-static jn *filter(parser *p, jn *in) {
-    jn *n = node(p, N_FILTER);
+static jast *filter(parser *p, jast *in) {
+    jast *n = node(p, N_FILTER);
     if (n == NULL) return NULL;
     n->a = in;
     if (!filter_name(p, n, false)) return NULL;
@@ -552,8 +546,8 @@ static jn *filter(parser *p, jn *in) {
     return n;
 }
 
-static jn *test(parser *p, jn *in) {
-    jn *n = node(p, N_TEST);
+static jast *test(parser *p, jast *in) {
+    jast *n = node(p, N_TEST);
     if (n == NULL || !next(p)) return NULL;
     n->a = in;
     bool negated = skip_name(p, "not");
@@ -567,7 +561,7 @@ static jn *test(parser *p, jn *in) {
     } else if ((t == T_NAME || t == T_STRING || t == T_INT || t == T_FLOAT || t == T_LBRACKET || t == T_LBRACE) &&
                !at(p, "else") && !at(p, "or") && !at(p, "and")) {
         if (at(p, "is")) return unexpected(p, "no second test (they cannot be chained)");
-        jn *arg = primary(p);
+        jast *arg = primary(p);
         list l = {0};
         if (arg == NULL || !push(p, &l, postfix(p, arg)) || (n->call = alloc(p, sizeof(jcall))) == NULL) return NULL;
         n->call->pos = l.v;
@@ -576,7 +570,7 @@ static jn *test(parser *p, jn *in) {
     return negated ? node2(p, N_NOT, n->line, n, NULL) : n;
 }
 
-static jn *filters(parser *p, jn *n) {
+static jast *filters(parser *p, jast *n) {
     while (n != NULL) {
         if (p->cur.t == T_PIPE) n = next(p) ? filter(p, n) : NULL;
         else if (at(p, "is")) n = test(p, n);
@@ -586,8 +580,8 @@ static jn *filters(parser *p, jn *n) {
     return NULL;
 }
 
-static jn *unary(parser *p, bool with_filter) {
-    jn *n;
+static jast *unary(parser *p, bool with_filter) {
+    jast *n;
     if (p->cur.t == T_SUB || p->cur.t == T_ADD) {
         jnode type = p->cur.t == T_SUB ? N_NEG : N_POS;
         uint32_t line = p->cur.line;
@@ -602,24 +596,24 @@ static jn *unary(parser *p, bool with_filter) {
     return n != NULL && with_filter ? filters(p, n) : n;
 }
 
-static jn *binary(parser *p, jn *left, jop op, jn *(*operand)(parser *)) {
+static jast *binary(parser *p, jast *left, jop op, jast *(*operand)(parser *)) {
     uint32_t line = p->cur.line;
     if (!next(p)) return NULL;
-    jn *right = operand(p), *n = right == NULL ? NULL : node2(p, N_BIN, line, left, right);
+    jast *right = operand(p), *n = right == NULL ? NULL : node2(p, N_BIN, line, left, right);
     if (n != NULL) n->op = (uint8_t)op;
     return n;
 }
 
-static jn *signed_value(parser *p) { return unary(p, true); }
+static jast *signed_value(parser *p) { return unary(p, true); }
 
-static jn *power(parser *p) {
-    jn *n = unary(p, true);
+static jast *power(parser *p) {
+    jast *n = unary(p, true);
     while (n != NULL && p->cur.t == T_POW) n = binary(p, n, OP_POW, signed_value);
     return n;
 }
 
-static jn *product(parser *p) {
-    jn *n = power(p);
+static jast *product(parser *p) {
+    jast *n = power(p);
     while (n != NULL) {
         switch (p->cur.t) {
         case T_MUL: n = binary(p, n, OP_MUL, power); break;
@@ -632,19 +626,19 @@ static jn *product(parser *p) {
     return NULL;
 }
 
-static jn *concat(parser *p) {
-    jn *n = product(p);
+static jast *concat(parser *p) {
+    jast *n = product(p);
     if (n == NULL || p->cur.t != T_TILDE) return n;
     list l = {0};
-    jn *c = node(p, N_CONCAT);
+    jast *c = node(p, N_CONCAT);
     if (c == NULL || !push(p, &l, n)) return NULL;
     while (p->cur.t == T_TILDE)
         if (!next(p) || !push(p, &l, product(p))) return NULL;
     return finish(c, &l);
 }
 
-static jn *sum(parser *p) {
-    jn *n = concat(p);
+static jast *sum(parser *p) {
+    jast *n = concat(p);
     while (n != NULL && (p->cur.t == T_ADD || p->cur.t == T_SUB))
         n = binary(p, n, p->cur.t == T_ADD ? OP_ADD : OP_SUB, concat);
     return n;
@@ -664,8 +658,8 @@ static int comparison_op(parser *p) {
     return at(p, "not") && tok_is(look(p), "in") ? OP_NOTIN : -1;
 }
 
-static jn *comparison(parser *p) {
-    jn *n = sum(p), *c = NULL;
+static jast *comparison(parser *p) {
+    jast *n = sum(p), *c = NULL;
     list l = {0};
     uint8_t *ops = NULL;
     uint32_t cap = 0;
@@ -681,44 +675,44 @@ static jn *comparison(parser *p) {
     return finish(c, &l);
 }
 
-static jn *negation(parser *p) {
+static jast *negation(parser *p) {
     if (!at(p, "not")) return comparison(p);
     uint32_t line = p->cur.line;
     if (!deeper(p) || !next(p)) return NULL;
-    jn *n = negation(p);
+    jast *n = negation(p);
     p->depth--;
     return n == NULL ? NULL : node2(p, N_NOT, line, n, NULL);
 }
 
-static jn *conjunction(parser *p) {
-    jn *n = negation(p);
+static jast *conjunction(parser *p) {
+    jast *n = negation(p);
     while (n != NULL && at(p, "and")) {
         uint32_t line = p->cur.line;
-        jn *right = next(p) ? negation(p) : NULL;
+        jast *right = next(p) ? negation(p) : NULL;
         n = right == NULL ? NULL : node2(p, N_AND, line, n, right);
     }
     return n;
 }
 
-static jn *disjunction(parser *p) {
-    jn *n = conjunction(p);
+static jast *disjunction(parser *p) {
+    jast *n = conjunction(p);
     while (n != NULL && at(p, "or")) {
         uint32_t line = p->cur.line;
-        jn *right = next(p) ? conjunction(p) : NULL;
+        jast *right = next(p) ? conjunction(p) : NULL;
         n = right == NULL ? NULL : node2(p, N_OR, line, n, right);
     }
     return n;
 }
 
-static jn *expression(parser *p, bool with_cond) {
+static jast *expression(parser *p, bool with_cond) {
     if (!deeper(p)) return NULL;
     uint32_t first_unknown = p->n_unknown;
-    jn *n = disjunction(p);
+    jast *n = disjunction(p);
     bool any = false;
     while (n != NULL && with_cond && at(p, "if")) {
         any = true;
         uint32_t line = p->cur.line;
-        jn *cond = next(p) ? disjunction(p) : NULL, *other = NULL;
+        jast *cond = next(p) ? disjunction(p) : NULL, *other = NULL;
         if (cond == NULL) return NULL;
         if (skip_name(p, "else") && (other = expression(p, true)) == NULL) return NULL;
         if (p->code != VB_OK || (n = node2(p, N_COND, line, n, cond)) == NULL) return NULL;
@@ -732,7 +726,7 @@ static jn *expression(parser *p, bool with_cond) {
 
 /* ---- statements ---- */
 
-static bool check_target(parser *p, const jn *n) {
+static bool check_target(parser *p, const jast *n) {
     if (n->type == N_NAME || n->type == N_NSREF) return true;
     if (n->type == N_TUPLE) {
         for (uint32_t i = 0; i < n->n; i++)
@@ -743,16 +737,12 @@ static bool check_target(parser *p, const jn *n) {
     return false;
 }
 
-static jn *target(parser *p, const char *end_name, bool ns) {
-    jn *n;
-    if (ns && p->cur.t == T_NAME && look(p)->t == T_DOT) n = NULL;
-    if (p->code != VB_OK) return NULL;
-    n = parse_tuple(p, true, true, end_name, false, ns);
+static jast *target(parser *p, const char *end_name, bool ns) {
+    jast *n = parse_tuple(p, true, true, end_name, false, ns);
     return n != NULL && check_target(p, n) ? n : NULL;
 }
 
-static bool plain_name(parser *p, jn *n, uint32_t *id, jv *text) {
-    (void)n;
+static bool plain_name(parser *p, uint32_t *id, jv *text) {
     if (p->cur.t != T_NAME) {
         unexpected(p, "a name");
         return false;
@@ -774,9 +764,9 @@ static bool signature(parser *p, jparams *ps) {
         if (ps->n != 0 && !expect(p, T_COMMA)) return false;
         if (!grow(p, (void **)&ps->ids, ps->n, &cap_i, sizeof(uint32_t)) ||
             !grow(p, (void **)&ps->names, ps->n, &cap_n, sizeof(jv)) ||
-            !grow(p, (void **)&ps->defaults, ps->n, &cap_d, sizeof(jn *))) return false;
+            !grow(p, (void **)&ps->defaults, ps->n, &cap_d, sizeof(jast *))) return false;
         uint32_t i = ps->n, line = p->cur.line;
-        if (!plain_name(p, NULL, &ps->ids[i], &ps->names[i])) return false;
+        if (!plain_name(p, &ps->ids[i], &ps->names[i])) return false;
         for (uint32_t k = 0; k < i; k++)
             if (ps->ids[k] == ps->ids[i]) {
                 fail(p, VB_E_FORMAT, line, "a parameter is named twice", "different names");
@@ -800,7 +790,7 @@ static bool signature(parser *p, jparams *ps) {
 }
 
 /* The body of a macro or call block, with its own notion of loops and of caller, varargs, kwargs. */
-static bool macro_body(parser *p, jn *n, bool with_signature, const char *const *ends, const char *expected) {
+static bool macro_body(parser *p, jast *n, bool with_signature, const char *const *ends, const char *expected) {
     int loops = p->loops;
     bool soft = p->soft, c = p->caller, v = p->varargs, k = p->kwargs;
     p->loops = 0;
@@ -827,13 +817,13 @@ static bool macro_body(parser *p, jn *n, bool with_signature, const char *const 
     return true;
 }
 
-static jn *statement_if(parser *p) {
+static jast *statement_if(parser *p) {
     static const char *const ends[] = {"elif", "else", "endif", NULL}, *const last[] = {"endif", NULL};
     bool soft = p->soft;
-    jn *first = NULL, *prev = NULL;
+    jast *first = NULL, *prev = NULL;
     p->soft = true;
     for (bool is_else = false;;) {
-        jn *n = node(p, N_IF);
+        jast *n = node(p, N_IF);
         if (n == NULL || (!is_else && (n->a = parse_tuple(p, false, false, NULL, false, false)) == NULL)) return NULL;
         if (!body(p, n, is_else ? last : ends, is_else ? "{% endif %}" : "{% elif %}, {% else %} or {% endif %}")) return NULL;
         if (prev != NULL) prev->b = n;
@@ -847,11 +837,11 @@ static jn *statement_if(parser *p) {
     return next(p) ? first : NULL;
 }
 
-static bool mentions_loop(const jn *n, uint32_t id) { return n->type == N_NAME && n->id == id; }
+static bool mentions_loop(const jast *n, uint32_t id) { return n->type == N_NAME && n->id == id; }
 
-static jn *statement_for(parser *p) {
+static jast *statement_for(parser *p) {
     static const char *const ends[] = {"else", "endfor", NULL}, *const last[] = {"endfor", NULL};
-    jn *n = node(p, N_FOR);
+    jast *n = node(p, N_FOR);
     bool soft = p->soft;
     if (n == NULL || (n->a = target(p, "in", false)) == NULL) return NULL;
     if (mentions_loop(n->a, p->t->id_loop))
@@ -871,7 +861,7 @@ static jn *statement_for(parser *p) {
     return next(p) ? n : NULL;
 }
 
-static jn *inner_body(parser *p, jn *n, const char *const *ends, const char *expected) {
+static jast *inner_body(parser *p, jast *n, const char *const *ends, const char *expected) {
     bool soft = p->soft;
     p->soft = false;
     if (!body(p, n, ends, expected)) return NULL;
@@ -879,15 +869,15 @@ static jn *inner_body(parser *p, jn *n, const char *const *ends, const char *exp
     return next(p) ? n : NULL;
 }
 
-static jn *filter_chain(parser *p, jn *n) {
+static jast *filter_chain(parser *p, jast *n) {
     n = filter(p, n);
     while (n != NULL && p->cur.t == T_PIPE) n = next(p) ? filter(p, n) : NULL;
     return n;
 }
 
-static jn *statement_set(parser *p) {
+static jast *statement_set(parser *p) {
     static const char *const ends[] = {"endset", NULL};
-    jn *n = node(p, N_SET);
+    jast *n = node(p, N_SET);
     if (n == NULL || (n->a = target(p, NULL, true)) == NULL) return NULL;
     if (p->cur.t == T_ASSIGN) {
         return next(p) && (n->b = parse_tuple(p, false, true, NULL, false, false)) != NULL ? n : NULL;
@@ -898,14 +888,14 @@ static jn *statement_set(parser *p) {
     return inner_body(p, n, ends, "{% endset %}");
 }
 
-static jn *statement_with(parser *p) {
+static jast *statement_with(parser *p) {
     static const char *const ends[] = {"endwith", NULL};
-    jn *n = node(p, N_WITH);
+    jast *n = node(p, N_WITH);
     list targets = {0}, values = {0};
     if (n == NULL || (n->call = alloc(p, sizeof(jcall))) == NULL) return NULL;
     while (p->cur.t != T_BLOCK_END) {
         if (targets.n != 0 && !expect(p, T_COMMA)) return NULL;
-        jn *to = primary(p);
+        jast *to = primary(p);
         if (to == NULL || !check_target(p, to) || !push(p, &targets, to)) return NULL;
         if (!expect(p, T_ASSIGN) || !push(p, &values, expression(p, true))) return NULL;
     }
@@ -913,20 +903,20 @@ static jn *statement_with(parser *p) {
     return inner_body(p, n, ends, "{% endwith %}");
 }
 
-static jn *statement_block(parser *p, jnode type, const char *end) {
+static jast *statement_block(parser *p, jnode type, const char *end) {
     const char *const ends[] = {end, NULL};
     char expected[40];
     snprintf(expected, sizeof(expected), "{%% %s %%}", end);
-    jn *n = node(p, type);
+    jast *n = node(p, type);
     if (n == NULL) return NULL;
     if (type == N_BLOCK) {
-        if (!plain_name(p, n, &n->id, &n->v)) return NULL;
+        if (!plain_name(p, &n->id, &n->v)) return NULL;
         if (at(p, "scoped") && !next(p)) return NULL;
         if (at(p, "required") && !next(p)) return NULL;
     } else if (type == N_FILTERBLOCK) {
         if ((n->a = filter_chain(p, NULL)) == NULL) return NULL;
     } else if (type == N_MACRO) {
-        if (!plain_name(p, n, &n->id, &n->v)) return NULL;
+        if (!plain_name(p, &n->id, &n->v)) return NULL;
         return macro_body(p, n, true, ends, expected) && next(p) ? n : NULL;
     } else if (type == N_CALLBLOCK) {
         return macro_body(p, n, p->cur.t == T_LPAREN, ends, expected) && next(p) ? n : NULL;
@@ -937,8 +927,8 @@ static jn *statement_block(parser *p, jnode type, const char *end) {
 }
 
 /* include, import, extends, from: there is nothing to load from. An error when it runs, as elsewhere. */
-static jn *statement_loader(parser *p, const jtoken *tag) {
-    jn *n = node(p, N_LOADER);
+static jast *statement_loader(parser *p, const jtoken *tag) {
+    jast *n = node(p, N_LOADER);
     if (n == NULL || !literal(p, tag->s, tag->len, &n->v)) return NULL;
     while (p->cur.t != T_BLOCK_END) {
         if (p->cur.t == T_EOF) return unexpected(p, "'%}'");
@@ -947,7 +937,7 @@ static jn *statement_loader(parser *p, const jtoken *tag) {
     return n;
 }
 
-static jn *statement(parser *p, const char *expected) {
+static jast *statement(parser *p, const char *expected) {
     jtoken tag = p->cur;
     if (tag.t != T_NAME) return unexpected(p, "the name of a tag");
     if (!next(p)) return NULL;
@@ -968,7 +958,7 @@ static jn *statement(parser *p, const char *expected) {
         return node(p, TAG("break") ? N_BREAK : N_CONTINUE);
     }
     if (TAG("print")) {
-        jn *n = node(p, N_OUTPUT);
+        jast *n = node(p, N_OUTPUT);
         return n != NULL && (n->a = parse_tuple(p, false, true, NULL, false, false)) != NULL ? n : NULL;
     }
     if (TAG("include") || TAG("import") || TAG("extends") || TAG("from")) return statement_loader(p, &tag);
@@ -980,13 +970,13 @@ static jn *statement(parser *p, const char *expected) {
 
 /* Statements up to one of `ends` (the current token afterwards); NULL: up to the end of the template. The current
  * token at the start is the end of the opening tag. */
-static bool body(parser *p, jn *owner, const char *const *ends, const char *expected) {
+static bool body(parser *p, jast *owner, const char *const *ends, const char *expected) {
     list l = {0};
     if (!deeper(p)) return false;
     if (ends != NULL && !expect(p, T_BLOCK_END)) return false;
     uint32_t opened = owner->line;
     for (;;) {
-        jn *n = NULL;
+        jast *n = NULL;
         if (p->cur.t == T_EOF) {
             if (ends == NULL) break;
             char what[64];
@@ -1064,7 +1054,7 @@ vb_err vb__jinja_compile(const char *source, size_t len, vb__jinja **out, vb_err
     vb__arena_init(&t->arena, VB_TAG_TEXT, JINJA_COMPILE_BYTES);
     p->t = t;
     p->err = err;
-    jn root = {0};
+    jast root = {0};
     char *text = alloc(p, len + 1);
     if (text != NULL) {
         vb__jlex_init(&p->lex, text, normalise(source, len, text), err);
@@ -1076,7 +1066,7 @@ vb_err vb__jinja_compile(const char *source, size_t len, vb__jinja **out, vb_err
         }
     }
     for (uint32_t i = 0; i < p->n_unknown && p->code == VB_OK; i++) {
-        const jn *n = p->unknown[i].node;
+        const jast *n = p->unknown[i].node;
         if (p->unknown[i].soft) continue;
         char what[96];
         snprintf(what, sizeof(what), "no %s named '%.*s'", n->type == N_TEST ? "test" : "filter",

@@ -3,6 +3,8 @@
 #include <stdio.h>
 
 static bool text_arg(jr *r, const char *what, jv v, const jstr **out) {
+    static const jstr empty = {.s = ""};
+    *out = &empty;
     if (v.t == JV_STR) {
         *out = v.s;
         return true;

@@ -47,7 +47,7 @@ bool vb__jerr_code(jr *r, vb_err code, const char *fmt, ...) {
     va_end(ap);
     r->code = code;
     if (r->message == NULL) r->message = vb__strdup(VB_TAG_TEXT, text);
-    vb__fail(r->err, code, "template line %u: %s", r->line, text);
+    vb__fail_store(r->err, code, "template line %u: %s", r->line, text);
     return false;
 }
 

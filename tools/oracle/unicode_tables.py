@@ -22,7 +22,10 @@ def table(name, items, fields):
     print(f"static const {fields} {name}[] = {{")
     line = "   "
     for item in items:
-        text = " {" + ", ".join(f"0x{v:x}" for v in item) + "},"
+        values = [f"0x{v:x}" for v in item]
+        if fields == "full_map":
+            values = [values[0], "{" + ", ".join(values[1:]) + "}"]
+        text = " {" + ", ".join(values) + "},"
         if len(line) + len(text) > 108:
             print(line)
             line = "   "
