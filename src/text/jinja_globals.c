@@ -177,7 +177,7 @@ static bool put_directive(jsb *b, char flag, char c, const struct tm *tm, int64_
     }
     default: s = fmt; break; /* as it stands */
     }
-    return vb__jsb_puts(b, s, ours);
+    return vb__jwork(b->r, 40) && vb__jsb_puts(b, s, ours);
 }
 
 static bool strftime_now(jr *r, const jargs *a, jv *out) {

@@ -43,7 +43,7 @@ static bool find_method(jr *r, const jstr *s, uint32_t id, const jargs *a, jv *o
     uint32_t from, to, at;
     bool inside;
     if (!vb__jbind(r, what, "/sub start? end?", a, v) || !text_arg(r, what, v[0], &needle) ||
-        !byte_range(r, what, s, v[1], v[2], &from, &to, &inside) || !vb__jwork(r, 1 + s->len / 16)) return false;
+        !byte_range(r, what, s, v[1], v[2], &from, &to, &inside) || !vb__jwork(r, 1 + s->len / 8)) return false;
     if (id == M_count) {
         int64_t n = 0;
         if (needle->len == 0) {

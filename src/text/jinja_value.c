@@ -549,7 +549,7 @@ bool vb__jv_contains(jr *r, jv item, jv in, bool *out) {
             return item.t == JV_UNDEF && item.u->kind == JU_UNSAFE
                        ? vb__jerr_undef(r, item)
                        : vb__jerr(r, "'in' needs a text on its left, not %s, expected a text", vb__jv_type_name(item));
-        if (!vb__jwork(r, 1 + (in.s->len >> 5))) return false;
+        if (!vb__jwork(r, 1 + (in.s->len >> 3))) return false;
         *out = vb__jstr_find(in.s, 0, in.s->len, item.s) != UINT32_MAX;
         return true;
     }
