@@ -44,11 +44,6 @@ vb_err vb_template_render_folder(const char *folder, const char *template_path, 
     (void)folder; (void)template_path; (void)json; (void)len; (void)out;
     PENDING();
 }
-vb_err vb_quantize(const char *src, const char *dst, int32_t bits, int32_t group_size, vb_progress_fn *progress, void *user,
-                   vb_error *err) {
-    (void)src; (void)dst; (void)bits; (void)group_size; (void)progress; (void)user;
-    PENDING();
-}
 void vb_bench_options_init(vb_bench_options *o) {
     *o = (vb_bench_options){.weights = "q4", .activations = 8, .ctx = 1024, .prefill_tokens = 512, .repeats = 5, .head_chunk = true};
 }
