@@ -422,15 +422,21 @@ static void bench_one(vb__cpu_level level, int32_t threads, int32_t rows, int32_
     case_backend_free(be);
 }
 
-static int bench(void) {
+/* With an argument: only lines whose "level threads rows context" begin with it. */
+static int bench(const char *only) {
     static const struct { int32_t rows, context; } shapes[] = {{1, 1024}, {1, 8192}, {1, 32000}, {2, 1024}, {4, 1024},
                                                               {8, 1024}, {16, 1024}, {16, 8192}, {512, 0}, {512, 2048}};
     setvbuf(stdout, NULL, _IOLBF, 0);
     printf("%s; 6 layers, 8 query and 2 KV heads of 256\n", vb__cpu_brand());
     for (int32_t threads = 1; threads <= 2; threads++)
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-            for (int32_t level = VB_CPU_AVX2; level <= (int32_t)g_level; level++)
-                bench_one((vb__cpu_level)level, threads, shapes[i].rows, shapes[i].context, 6);
+            for (int32_t level = VB_CPU_AVX2; level <= (int32_t)g_level; level++) {
+                char name[64];
+                snprintf(name, sizeof name, "%s %d %d %d", vb__cpu_level_name((vb__cpu_level)level), threads, shapes[i].rows,
+                         shapes[i].context);
+                if (only == NULL || strncmp(name, only, strlen(only)) == 0)
+                    bench_one((vb__cpu_level)level, threads, shapes[i].rows, shapes[i].context, 6);
+            }
     return 0;
 }
 
@@ -438,7 +444,7 @@ int main(int argc, char **argv) {
     vb_error err;
     if (vb__cpu_detect(&g_level, &err) != VB_OK) return 77;
     vb__fp_enter();
-    if (argc > 1 && strcmp(argv[1], "--bench") == 0) return bench();
+    if (argc > 1 && strcmp(argv[1], "--bench") == 0) return bench(argc > 2 ? argv[2] : NULL);
     for (int32_t l = (int32_t)g_level + 1; l < VB_CPU_LEVELS; l++)
         printf("attention: %s skipped, the CPU lacks it\n", vb__cpu_level_name((vb__cpu_level)l));
     for (int32_t l = 0; l <= (int32_t)g_level; l++)
