@@ -2,15 +2,14 @@
  *
  * Both products of a block are the same small matrix product: C[lane][8 columns] = A[lane][k] * B, where B is as stored,
  * words of an even and an odd k-value: a shift gives the even values, a mask the odd ones. A lane's chains are two
- * registers. Six lanes go together (12 chains of the 16 registers); fewer lanes take more columns instead, because a
- * chain's next fma has to wait for the one before. */
+ * registers. Three lanes and 16 columns go together: 12 chains of the 16 registers, as many as there are fmas under
+ * way, and 24 fmas to 10 loads; fewer lanes take more columns. */
 #include "backend/cpu/x86/attention_lanes.h"
 #include "backend/cpu/x86/vmath_avx2.h"
 
 enum {
     QS = VB_ATTN_DIM + 16, /* floats of a lane's query: constant, so that broadcasts have constant offsets */
-    PS = 64 + 16,          /* floats of a lane's scores, then of its p */
-    PANEL = 6
+    PS = 64 + 16           /* floats of a lane's scores, then of its p */
 };
 
 typedef struct scratch {
@@ -35,10 +34,12 @@ typedef struct product {
     const uint8_t *ahead;      /* memory that is needed next, as long as B; prefetched by panels of few lanes */
 } product;
 
+static inline __m256i load(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
+
 /* L lanes, H half tiles (of 8 columns) from half `half` of tile 0; L, H constant after inlining. */
 __attribute__((always_inline)) static inline void multiply(const product *p, const int L, const int H, int32_t half,
                                                            const int as, const goal g) {
-    __m256 acc[PANEL], even[PANEL], odd[PANEL];
+    __m256 acc[6], even[6], odd[6];
     const __m256i high = _mm256_set1_epi32((int32_t)0xffff0000);
     const uint8_t *ahead = p->ahead + half * 32 * (int64_t)p->pairs;
 #pragma GCC unroll 6
@@ -55,17 +56,25 @@ __attribute__((always_inline)) static inline void multiply(const product *p, con
                 if (H == 4) _mm_prefetch((const char *)ahead + 64, _MM_HINT_T0);
                 ahead += H * 32;
             }
+            /* A broadcast serves H columns, a column's word L lanes; B is read twice, for want of registers. */
+            __m256 w[4];
 #pragma GCC unroll 4
-            for (int t = 0; t < H; t++) {
-                __m256i raw = _mm256_loadu_si256((const __m256i *)(const void *)(b + t / 2 * p->bt + t % 2 * 32));
-                __m256 be = _mm256_castsi256_ps(_mm256_slli_epi32(raw, 16));
+            for (int t = 0; t < H; t++)
+                w[t] = _mm256_castsi256_ps(_mm256_slli_epi32(load(b + t / 2 * p->bt + t % 2 * 32), 16));
 #pragma GCC unroll 6
-                for (int i = 0; i < L; i++)
-                    even[i * H + t] = _mm256_fmadd_ps(_mm256_broadcast_ss(a + i * as), be, even[i * H + t]);
-                __m256 bo = _mm256_castsi256_ps(_mm256_and_si256(raw, high));
+            for (int i = 0; i < L; i++) {
+                __m256 x = _mm256_broadcast_ss(a + i * as);
+#pragma GCC unroll 4
+                for (int t = 0; t < H; t++) even[i * H + t] = _mm256_fmadd_ps(x, w[t], even[i * H + t]);
+            }
+#pragma GCC unroll 4
+            for (int t = 0; t < H; t++)
+                w[t] = _mm256_castsi256_ps(_mm256_and_si256(load(b + t / 2 * p->bt + t % 2 * 32), high));
 #pragma GCC unroll 6
-                for (int i = 0; i < L; i++)
-                    odd[i * H + t] = _mm256_fmadd_ps(_mm256_broadcast_ss(a + i * as + 1), bo, odd[i * H + t]);
+            for (int i = 0; i < L; i++) {
+                __m256 x = _mm256_broadcast_ss(a + i * as + 1);
+#pragma GCC unroll 4
+                for (int t = 0; t < H; t++) odd[i * H + t] = _mm256_fmadd_ps(x, w[t], odd[i * H + t]);
             }
         }
 #pragma GCC unroll 6
@@ -84,14 +93,14 @@ __attribute__((always_inline)) static inline void multiply(const product *p, con
         }
 }
 
-/* `lanes` lanes from lane 0, `tiles` tiles of 16 columns, in panels of nearly equal size. */
+/* `lanes` lanes from lane 0, `tiles` tiles of 16 columns: three lanes at a time, the last four or five together. */
 __attribute__((always_inline)) static inline void multiply_all(const product *all, int32_t lanes, int32_t tiles,
                                                                const int as, const goal g) {
-    int32_t panels = (lanes + PANEL - 1) / PANEL;
-    for (int32_t t = 0; t < tiles;) {
-        int32_t step = lanes == 1 && tiles - t >= 2 ? 2 : 1;
-        for (int32_t i = 0, lane = 0; i < panels; i++) {
-            int32_t n = (lanes - lane) / (panels - i);
+    for (int32_t t = 0, step; t < tiles; t += step) {
+        step = lanes == 1 && tiles - t >= 2 ? 2 : 1;
+        for (int32_t lane = 0, n; lane < lanes; lane += n) {
+            n = lanes - lane;
+            if (n > 5) n = 3;
             product p = *all;
             p.a += lane * as;
             p.b += t * p.bt;
@@ -101,7 +110,6 @@ __attribute__((always_inline)) static inline void multiply_all(const product *al
                 p.alpha += lane;
                 p.beta += lane;
             }
-            lane += n;
             switch (n) {
             case 1:
                 if (step == 2) multiply(&p, 1, 4, 0, as, g);
@@ -110,17 +118,15 @@ __attribute__((always_inline)) static inline void multiply_all(const product *al
             case 2: multiply(&p, 2, 2, 0, as, g); break;
             case 3: multiply(&p, 3, 2, 0, as, g); break;
             case 4:
-                for (int32_t h = 0; h < 2; h++) multiply(&p, 4, 1, h, as, g);
-                break;
-            case 5:
-                for (int32_t h = 0; h < 2; h++) multiply(&p, 5, 1, h, as, g);
+                multiply(&p, 4, 1, 0, as, g);
+                multiply(&p, 4, 1, 1, as, g);
                 break;
             default:
-                for (int32_t h = 0; h < 2; h++) multiply(&p, 6, 1, h, as, g);
+                multiply(&p, 5, 1, 0, as, g);
+                multiply(&p, 5, 1, 1, as, g);
                 break;
             }
         }
-        t += step;
     }
 }
 
