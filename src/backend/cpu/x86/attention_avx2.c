@@ -31,7 +31,8 @@ typedef struct product {
     float *c; /* lane i, tile t at c + i*cs + t*16 */
     int64_t cs;
     const float *alpha, *beta; /* FOLD: c = fma(c, alpha[lane], sum * beta[lane]) */
-    const uint8_t *ahead;      /* memory that is needed next, as long as B; prefetched by panels of few lanes */
+    const uint8_t *ahead; /* memory that is needed next, as long as B; prefetched by the first panel */
+    int64_t ahead_step;   /* 32 for each half tile, or 0 in other panels */
 } product;
 
 static inline __m256i load(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
@@ -41,7 +42,8 @@ __attribute__((always_inline)) static inline void multiply(const product *p, con
                                                            const int as, const goal g) {
     __m256 acc[6], even[6], odd[6];
     const __m256i high = _mm256_set1_epi32((int32_t)0xffff0000);
-    const uint8_t *ahead = p->ahead + half * 32 * (int64_t)p->pairs;
+    const uint8_t *ahead = p->ahead + half * p->ahead_step * p->pairs;
+    const int64_t ahead_step = H * p->ahead_step;
 #pragma GCC unroll 6
     for (int i = 0; i < L * H; i++) acc[i] = _mm256_setzero_ps();
     for (int32_t first = 0; first < p->pairs; first += 16) {
@@ -51,11 +53,9 @@ __attribute__((always_inline)) static inline void multiply(const product *p, con
 #pragma GCC unroll 6
         for (int i = 0; i < L * H; i++) even[i] = odd[i] = _mm256_setzero_ps();
         for (int32_t k = 0; k < n; k++, a += 2, b += p->bs) {
-            if (L <= 4) {
-                _mm_prefetch((const char *)ahead, _MM_HINT_T0);
-                if (H == 4) _mm_prefetch((const char *)ahead + 64, _MM_HINT_T0);
-                ahead += H * 32;
-            }
+            _mm_prefetch((const char *)ahead, _MM_HINT_T0);
+            if (H == 4) _mm_prefetch((const char *)ahead + 64, _MM_HINT_T0);
+            ahead += ahead_step;
             /* A broadcast serves H columns, a column's word L lanes; B is read twice, for want of registers. */
             __m256 w[4];
 #pragma GCC unroll 4
@@ -106,6 +106,7 @@ __attribute__((always_inline)) static inline void multiply_all(const product *al
             p.b += t * p.bt;
             p.c += lane * p.cs + t * 16;
             p.ahead += t * (int64_t)p.pairs * 64;
+            p.ahead_step = lane == 0 ? 32 : 0;
             if (g == FOLD) {
                 p.alpha += lane;
                 p.beta += lane;

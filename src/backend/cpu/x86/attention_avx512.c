@@ -32,7 +32,8 @@ typedef struct product {
     float *c; /* lane i, tile t at c + i*cs + t*16 */
     int64_t cs;
     const float *alpha, *beta; /* FOLD: c = fma(c, alpha[lane], sum * beta[lane]) */
-    const uint8_t *ahead;      /* memory that is needed next, as long as B; prefetched by panels of few lanes */
+    const uint8_t *ahead; /* memory that is needed next, as long as B; prefetched by the first panel */
+    int64_t ahead_step;   /* 64, or 0 in other panels */
 } product;
 
 /* L lanes, T tiles; both constant after inlining. */
@@ -52,7 +53,8 @@ __attribute__((always_inline)) static inline void multiply(const product *p, con
         for (int32_t k = 0; k < n; k++, a += 2, b += p->bs) {
 #pragma GCC unroll 4
             for (int t = 0; t < T; t++) {
-                if (L <= 8) _mm_prefetch((const char *)ahead + t * 64, _MM_HINT_T0);
+                _mm_prefetch((const char *)ahead, L <= 8 ? _MM_HINT_T0 : _MM_HINT_T1);
+                ahead += p->ahead_step;
                 __m512i raw = _mm512_loadu_si512(b + t * p->bt);
                 __m512 be = _mm512_castsi512_ps(_mm512_slli_epi32(raw, 16));
                 __m512 bo = _mm512_castsi512_ps(_mm512_and_si512(raw, high));
@@ -62,7 +64,6 @@ __attribute__((always_inline)) static inline void multiply(const product *p, con
                     odd[i * T + t] = _mm512_fmadd_ps(_mm512_set1_ps(a[i * as + 1]), bo, odd[i * T + t]);
                 }
             }
-            ahead += T * 64;
         }
 #pragma GCC unroll 12
         for (int i = 0; i < L * T; i++)
@@ -94,6 +95,7 @@ __attribute__((always_inline)) static inline void multiply_all(const product *al
             p.b += t * p.bt;
             p.c += lane * p.cs + t * 16;
             p.ahead += t * (int64_t)p.pairs * 64;
+            p.ahead_step = lane == 0 ? 64 : 0;
             if (g == FOLD) {
                 p.alpha += lane;
                 p.beta += lane;
