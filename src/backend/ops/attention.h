@@ -70,15 +70,16 @@ static inline void vb__attn_visible(const vb__attn_tile *t, int32_t row, int32_t
     *lo = t->window > 0 && p - t->window + 1 > 0 ? p - t->window + 1 : 0;
 }
 
-/* A partial result, (m, l, o) of every lane of a tile: floats m[L], l[L], o[lanes][O], where L and O are lanes
- * and dim rounded up to 16. l == 0 says that the lane has seen no key yet (else l >= 1, or a NaN). 64-byte
- * aligned. Elements beyond lanes and dim are unspecified. */
+/* A partial result, (m, l, o) of every lane of a tile: floats m[L], l[L], o[lanes][O]; L is lanes rounded up to 16, O
+ * dim rounded up to 16 and 16 more, so that the rows of a tile do not fall on the same cache sets. l == 0 says that
+ * the lane has seen no key yet (else l >= 1, or a NaN). 64-byte aligned. Elements beyond lanes and dim are unspecified. */
 static inline int32_t vb__attn_round16(int32_t n) { return (n + 15) & ~15; }
+static inline int32_t vb__attn_o_stride(int32_t dim) { return vb__attn_round16(dim) + 16; }
 static inline int64_t vb__attn_part_floats(int32_t lanes, int32_t dim) {
-    return 2 * vb__attn_round16(lanes) + (int64_t)lanes * vb__attn_round16(dim);
+    return 2 * vb__attn_round16(lanes) + (int64_t)lanes * vb__attn_o_stride(dim);
 }
 static inline float *vb__attn_part_o(float *part, int32_t lanes, int32_t lane, int32_t dim) {
-    return part + 2 * vb__attn_round16(lanes) + (int64_t)lane * vb__attn_round16(dim);
+    return part + 2 * vb__attn_round16(lanes) + (int64_t)lane * vb__attn_o_stride(dim);
 }
 
 /* Blocks b0..b1-1, all of one span. each: one partial per block, at part, part + vb__attn_part_floats, ...;

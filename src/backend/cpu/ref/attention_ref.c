@@ -98,7 +98,7 @@ void vb__attn_blocks_ref(const vb__attn_tile *t, int32_t b0, int32_t b1, bool ea
 
 void vb__attn_fold_ref(VB_ATTN_FOLD_ARGS) {
     int32_t lp = vb__attn_round16(lanes);
-    int64_t o0 = 2 * lp, os = vb__attn_round16(dim);
+    int64_t o0 = 2 * lp, os = vb__attn_o_stride(dim);
     for (int32_t i = lane0; i < lane1; i++)
         fold_ref(&a[i], &a[lp + i], a + o0 + i * os, b[i], b[lp + i], b + o0 + i * os, dim);
 }

@@ -13,7 +13,7 @@ enum {
     QS = VB_ATTN_DIM * 2 + 64, /* bytes of a lane's query */
     SS = 64 + 16,              /* floats of a lane's scores */
     PS = 128,                  /* bytes of a lane's p */
-    OS = VB_ATTN_DIM + 16      /* floats of a lane's block result */
+    RING = 4                   /* tiles of o_b under way, for each of two groups */
 };
 
 typedef struct scratch {
@@ -21,7 +21,7 @@ typedef struct scratch {
     _Alignas(64) uint8_t q[VB_ATTN_LANES * QS];
     _Alignas(64) float s[VB_ATTN_LANES * SS];
     _Alignas(64) uint8_t p[VB_ATTN_LANES * PS];
-    _Alignas(64) float o[32 * OS];
+    _Alignas(64) float o[RING][2][16 * 16];
     _Alignas(64) float l[16 * 16];
     _Alignas(64) uint8_t ones[16 * 64];
     _Alignas(64) uint8_t v_tail[32 * 64]; /* the last dim % 16 columns of V, padded with zeros */
@@ -108,8 +108,20 @@ static void softmax(const vb__attn_tile *t, scratch *s, int32_t lanes) {
     }
 }
 
-/* The values' product for `groups` (1 or 2) groups of lanes from `lane`; columns of tile j are folded while tile j + 1
- * is under way. */
+/* One tile of 16 columns of o_b, lanes lane.., into the partial or onto it. */
+static inline void fold_columns(const float *ob, const attn_lanes *f, int32_t lane, int32_t n, float *o, int64_t os,
+                                bool copy) {
+    for (int32_t i = 0; i < n; i++, ob += 16, o += os) {
+        __m512 x = _mm512_load_ps(ob);
+        if (!copy)
+            x = _mm512_fmadd_ps(_mm512_load_ps(o), _mm512_set1_ps(f->alpha[lane + i]),
+                                _mm512_mul_ps(x, _mm512_set1_ps(f->beta[lane + i])));
+        _mm512_store_ps(o, x);
+    }
+}
+
+/* The values' product of up to two groups of lanes from `lane`. Tiles are folded RING - 1 tiles after they were
+ * computed, so that a load does not wait for the store of a tile. */
 static void values(scratch *s, int32_t lane, int32_t lanes, const uint8_t *v, int64_t vs, int32_t tiles, float *o, int64_t os,
                    bool copy) {
     const uint8_t *p = s->p + lane * PS;
@@ -120,11 +132,10 @@ static void values(scratch *s, int32_t lane, int32_t lanes, const uint8_t *v, in
         VB_TILE_LOAD(2, p + 16 * PS, PS);
         VB_TILE_LOAD(3, p + 16 * PS + 64, PS);
     }
-    const attn_lanes *f = &s->lanes;
-    for (int32_t j = 0; j <= tiles; j++) {
+    for (int32_t j = 0; j < tiles + RING - 1; j++) {
         if (j < tiles) {
             const uint8_t *b = v + j * 64;
-            float *c = s->o + j % 16 * 16;
+            float *c = s->o[j % RING][0];
             VB_TILE_ZERO(0);
             VB_TILE_LOAD(6, b, vs);
             VB_TILE_DPBF16(0, 4, 6);
@@ -135,24 +146,14 @@ static void values(scratch *s, int32_t lane, int32_t lanes, const uint8_t *v, in
                 VB_TILE_DPBF16(1, 2, 6);
                 VB_TILE_DPBF16(1, 3, 7);
             }
-            VB_TILE_STORE(0, c, OS * 4);
-            if (two) VB_TILE_STORE(1, c + 16 * OS, OS * 4);
+            VB_TILE_STORE(0, c, 64);
+            if (two) VB_TILE_STORE(1, c + 256, 64);
         }
-        if (j > 0) {
-            for (int32_t i = 0; i < lanes; i += 16) {
-                int32_t n = lanes - i < 16 ? lanes - i : 16;
-                const float *c = s->o + (j - 1) % 16 * 16 + i * OS;
-                float *to = o + i * os + (j - 1) * 16;
-                if (copy)
-                    for (int32_t r = 0; r < n; r++) _mm512_store_ps(to + r * os, _mm512_load_ps(c + r * OS));
-                else
-                    for (int32_t r = 0; r < n; r++) {
-                        __m512 x = _mm512_mul_ps(_mm512_load_ps(c + r * OS), _mm512_set1_ps(f->beta[lane + i + r]));
-                        x = _mm512_fmadd_ps(_mm512_load_ps(to + r * os), _mm512_set1_ps(f->alpha[lane + i + r]), x);
-                        _mm512_store_ps(to + r * os, x);
-                    }
-            }
-        }
+        int32_t i = j - (RING - 1);
+        if (i < 0) continue;
+        const float *c = s->o[i % RING][0];
+        fold_columns(c, &s->lanes, lane, two ? 16 : lanes, o + i * 16, os, copy);
+        if (two) fold_columns(c + 256, &s->lanes, lane + 16, lanes - 16, o + 16 * os + i * 16, os, copy);
     }
 }
 
@@ -186,7 +187,7 @@ static void one_block(const vb__attn_tile *t, scratch *s, int32_t b, float *part
     softmax(t, s, lanes);
     sums(s, lanes);
     attn_fold_factors(&s->lanes, lanes, part, part + vb__attn_round16(lanes), first);
-    int64_t os = vb__attn_round16(dim);
+    int64_t os = vb__attn_o_stride(dim);
     if (dim % 16 != 0) copy_v_tail(v, dim, s->v_tail);
     for (int32_t i = 0; i < lanes; i += 32) {
         int32_t n = lanes - i < 32 ? lanes - i : 32;

@@ -268,7 +268,7 @@ static void one_block(const vb__attn_tile *t, scratch *s, int32_t b, int32_t nex
     for (int32_t i = 0; i < lanes; i++) s->lanes.lb[i] = sum_p(s->s + i * PS);
     fold_factors(&s->lanes, lanes, part, part + vb__attn_round16(lanes), first);
     product pv = {.a = s->s, .b = v, .bs = dim * 4, .bt = 64, .pairs = 32, .c = vb__attn_part_o(part, lanes, 0, dim),
-                  .cs = vb__attn_round16(dim), .alpha = s->lanes.alpha, .beta = s->lanes.beta,
+                  .cs = vb__attn_o_stride(dim), .alpha = s->lanes.alpha, .beta = s->lanes.beta,
                   .ahead = t->pages[next] + t->k_off};
     if (first) values_copy(&pv, lanes, dim / 16);
     else values_fold(&pv, lanes, dim / 16);
@@ -301,7 +301,7 @@ void vb__attn_blocks_avx2(const vb__attn_tile *t, int32_t b0, int32_t b1, bool e
 }
 
 void vb__attn_fold_avx2(VB_ATTN_FOLD_ARGS) {
-    int32_t lp = vb__attn_round16(lanes), os = vb__attn_round16(dim);
+    int32_t lp = vb__attn_round16(lanes), os = vb__attn_o_stride(dim), n = vb__attn_round16(dim);
     for (int32_t i = lane0; i < lane1; i++) {
         float *m = a + i, *l = a + lp + i, *o = a + 2 * lp + (int64_t)i * os;
         float mb = b[i], lb = b[lp + i];
@@ -310,14 +310,14 @@ void vb__attn_fold_avx2(VB_ATTN_FOLD_ARGS) {
         if (*l == 0.0f) {
             *m = mb;
             *l = lb;
-            for (int32_t d = 0; d < os; d += 8) _mm256_store_ps(o + d, _mm256_load_ps(ob + d));
+            for (int32_t d = 0; d < n; d += 8) _mm256_store_ps(o + d, _mm256_load_ps(ob + d));
             continue;
         }
         float big = mb > *m ? mb : *m, alpha = vb__expf(*m - big), beta = vb__expf(mb - big);
         *m = big;
         *l = __builtin_fmaf(*l, alpha, lb * beta);
         __m256 va = _mm256_set1_ps(alpha), vb = _mm256_set1_ps(beta);
-        for (int32_t d = 0; d < os; d += 8)
+        for (int32_t d = 0; d < n; d += 8)
             _mm256_store_ps(o + d, _mm256_fmadd_ps(_mm256_load_ps(o + d), va, _mm256_mul_ps(_mm256_load_ps(ob + d), vb)));
     }
 }

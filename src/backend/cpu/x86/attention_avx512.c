@@ -164,7 +164,8 @@ static void softmax(const vb__attn_tile *t, scratch *s, int32_t lanes) {
         float *x = s->s + i * PS;
         __m512i p[4];
         s->lanes.mb[i] = attn_softmax_lane(x, t->scale, s->lanes.seen[i], p);
-        for (int32_t j = 0; j < 4; j++) _mm512_store_si512(x + 16 * j, p[j]);
+        for (int32_t j = 0; j < 4; j++)
+            _mm512_store_si512(x + 16 * j, _mm512_and_si512(p[j], _mm512_set1_epi32((int32_t)0xffff0000)));
     }
     for (int32_t i = 0; i < lanes; i++) s->lanes.lb[i] = sum_p(s->s + i * PS);
 }
@@ -184,7 +185,7 @@ static void one_block(const vb__attn_tile *t, scratch *s, int32_t b, int32_t nex
     softmax(t, s, lanes);
     attn_fold_factors(&s->lanes, lanes, part, part + vb__attn_round16(lanes), first);
     product pv = {.a = s->s, .b = v, .bs = dim * 4, .bt = 64, .pairs = 32, .c = vb__attn_part_o(part, lanes, 0, dim),
-                  .cs = vb__attn_round16(dim), .alpha = s->lanes.alpha, .beta = s->lanes.beta,
+                  .cs = vb__attn_o_stride(dim), .alpha = s->lanes.alpha, .beta = s->lanes.beta,
                   .ahead = t->pages[next] + t->k_off};
     if (first) values_copy(&pv, lanes, dim / 16);
     else values_fold(&pv, lanes, dim / 16);
@@ -217,7 +218,7 @@ void vb__attn_blocks_avx512(const vb__attn_tile *t, int32_t b0, int32_t b1, bool
 }
 
 void vb__attn_fold_avx512(VB_ATTN_FOLD_ARGS) {
-    int32_t lp = vb__attn_round16(lanes), os = vb__attn_round16(dim);
+    int32_t lp = vb__attn_round16(lanes), os = vb__attn_o_stride(dim), n = vb__attn_round16(dim);
     for (int32_t i = lane0; i < lane1; i++) {
         float *m = a + i, *l = a + lp + i, *o = a + 2 * lp + (int64_t)i * os;
         float mb = b[i], lb = b[lp + i];
@@ -226,14 +227,14 @@ void vb__attn_fold_avx512(VB_ATTN_FOLD_ARGS) {
         if (*l == 0.0f) {
             *m = mb;
             *l = lb;
-            for (int32_t d = 0; d < os; d += 16) _mm512_store_ps(o + d, _mm512_load_ps(ob + d));
+            for (int32_t d = 0; d < n; d += 16) _mm512_store_ps(o + d, _mm512_load_ps(ob + d));
             continue;
         }
         float big = mb > *m ? mb : *m, alpha = vb__expf(*m - big), beta = vb__expf(mb - big);
         *m = big;
         *l = __builtin_fmaf(*l, alpha, lb * beta);
         __m512 va = _mm512_set1_ps(alpha), vb = _mm512_set1_ps(beta);
-        for (int32_t d = 0; d < os; d += 16)
+        for (int32_t d = 0; d < n; d += 16)
             _mm512_store_ps(o + d, _mm512_fmadd_ps(_mm512_load_ps(o + d), va, _mm512_mul_ps(_mm512_load_ps(ob + d), vb)));
     }
 }

@@ -5,16 +5,33 @@
 #include "backend/cpu/x86/attention_lanes.h"
 #include "backend/cpu/x86/vmath_avx512.h"
 
-/* Rounds p to bf16, in the high halves. p is 0, normal and at most 1, or a NaN, which the addition cannot carry
+/* exp of x <= 0, or of a NaN: the operations of vb__exp_avx512 less those that are for larger x. A NaN goes
+ * through the polynomial, and bits 0..8 of t, all that is added to its exponent, are 0. */
+static inline __m512 attn_exp(__m512 x) {
+    __m512 magic = _mm512_set1_ps(VB_EXP_MAGIC);
+    __m512 t = _mm512_fmadd_ps(x, _mm512_set1_ps(VB_LOG2E), magic);
+    __m512 n = _mm512_sub_ps(t, magic);
+    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(VB_LN2_HI), x);
+    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(VB_LN2_LO), r);
+    __m512 q = _mm512_fmadd_ps(_mm512_set1_ps(VB_EXP_C6), r, _mm512_set1_ps(VB_EXP_C5));
+    q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(VB_EXP_C4));
+    q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(VB_EXP_C3));
+    q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(VB_EXP_C2));
+    __m512 p = _mm512_fmadd_ps(_mm512_mul_ps(r, r), q, r);
+    p = _mm512_add_ps(p, _mm512_set1_ps(1.0f));
+    return _mm512_castsi512_ps(_mm512_maskz_add_epi32(_mm512_cmp_ps_mask(x, _mm512_set1_ps(VB_EXP_LO), _CMP_NLT_UQ),
+                                                      _mm512_castps_si512(p), _mm512_slli_epi32(_mm512_castps_si512(t), 23)));
+}
+
+/* Rounds p to bf16, in the high halves; the low ones are left as they come out. p is 0, normal and at most 1, or a NaN, which the addition cannot carry
  * out of: all NaN here are a canonical one from q or the processor's own, with a mantissa of one bit. */
 static inline __m512i attn_round_p(__m512 p) {
     __m512i u = _mm512_castps_si512(p);
     __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-    u = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
-    return _mm512_and_si512(u, _mm512_set1_epi32((int32_t)0xffff0000));
+    return _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
 }
 
-/* One lane: dots s[0..63] to p (f32 patterns of bf16 values), +0 where not seen; returns m_b. */
+/* One lane: dots s[0..63] to p (bf16 in the high halves), +0 where not seen; returns m_b. */
 static inline float attn_softmax_lane(const float *s, float scale, uint64_t seen, __m512i p[4]) {
     __m512 c = _mm512_set1_ps(scale), x[4];
     __m512 m = _mm512_set1_ps(-__builtin_inff());
@@ -27,7 +44,7 @@ static inline float attn_softmax_lane(const float *s, float scale, uint64_t seen
     __m512 v = _mm512_set1_ps(mb);
     for (int32_t i = 0; i < 4; i++)
         p[i] = _mm512_maskz_mov_epi32((__mmask16)(seen >> (16 * i)),
-                                      attn_round_p(vb__exp_avx512(_mm512_sub_ps(x[i], v))));
+                                      attn_round_p(attn_exp(_mm512_sub_ps(x[i], v))));
     return mb;
 }
 
