@@ -8,6 +8,7 @@
  * the next keys or V, which are finite. */
 #include "backend/cpu/x86/amx.h"
 #include "backend/cpu/x86/attention_avx512.h"
+#include <stddef.h>
 
 enum {
     QS = VB_ATTN_DIM * 2 + 64, /* bytes of a lane's query */
@@ -49,8 +50,13 @@ static void round_queries(const vb__attn_tile *t, uint8_t *q, int32_t lanes) {
     }
 }
 
+/* Asks for `bytes` of memory that is needed next; spread over the tile products of the first group of lanes. */
+static inline void fetch(const uint8_t *p, int32_t bytes) {
+    for (int32_t i = 0; i < bytes; i += 64) _mm_prefetch((const char *)p + i, _MM_HINT_T1);
+}
+
 /* Scores of 16 lanes: four tiles of keys at once. */
-static void scores_one(const uint8_t *q, const uint8_t *k, int32_t dim, float *s) {
+static void scores_one(const uint8_t *q, const uint8_t *k, int32_t dim, float *s, const uint8_t *ahead) {
     int64_t tile = dim * 32;
     VB_TILE_ZERO(0);
     VB_TILE_ZERO(1);
@@ -66,6 +72,9 @@ static void scores_one(const uint8_t *q, const uint8_t *k, int32_t dim, float *s
         VB_TILE_DPBF16(2, 4, 6);
         VB_TILE_LOAD(7, k + 3 * tile, 64);
         VB_TILE_DPBF16(3, 4, 7);
+        if (ahead == NULL) continue;
+        fetch(ahead, 4096);
+        ahead += 4096;
     }
     VB_TILE_STORE(0, s, SS * 4);
     VB_TILE_STORE(1, s + 16, SS * 4);
@@ -74,7 +83,7 @@ static void scores_one(const uint8_t *q, const uint8_t *k, int32_t dim, float *s
 }
 
 /* Scores of 32 lanes: two tiles of keys at once. */
-static void scores_two(const uint8_t *q, const uint8_t *k, int32_t dim, float *s) {
+static void scores_two(const uint8_t *q, const uint8_t *k, int32_t dim, float *s, const uint8_t *ahead) {
     int64_t tile = dim * 32;
     for (int32_t half = 0; half < 2; half++, s += 32) {
         const uint8_t *a = q, *b = k + half * 2 * tile;
@@ -91,6 +100,9 @@ static void scores_two(const uint8_t *q, const uint8_t *k, int32_t dim, float *s
             VB_TILE_LOAD(5, a + 16 * QS, QS);
             VB_TILE_DPBF16(2, 5, 6);
             VB_TILE_DPBF16(3, 5, 7);
+            if (ahead == NULL) continue;
+            fetch(ahead, 2048);
+            ahead += 2048;
         }
         VB_TILE_STORE(0, s, SS * 4);
         VB_TILE_STORE(1, s + 16, SS * 4);
@@ -123,7 +135,7 @@ static inline void fold_columns(const float *ob, const attn_lanes *f, int32_t la
 /* The values' product of up to two groups of lanes from `lane`. Tiles are folded RING - 1 tiles after they were
  * computed, so that a load does not wait for the store of a tile. */
 static void values(scratch *s, int32_t lane, int32_t lanes, const uint8_t *v, int64_t vs, int32_t tiles, float *o, int64_t os,
-                   bool copy) {
+                   bool copy, const uint8_t *ahead) {
     const uint8_t *p = s->p + lane * PS;
     bool two = lanes > 16;
     VB_TILE_LOAD(4, p, PS);
@@ -148,6 +160,7 @@ static void values(scratch *s, int32_t lane, int32_t lanes, const uint8_t *v, in
             }
             VB_TILE_STORE(0, c, 64);
             if (two) VB_TILE_STORE(1, c + 256, 64);
+            if (ahead != NULL) fetch(ahead + j * 2048, 2048);
         }
         int32_t i = j - (RING - 1);
         if (i < 0) continue;
@@ -177,12 +190,13 @@ static void copy_v_tail(const uint8_t *v, int32_t dim, uint8_t *tail) {
         _mm512_store_si512(tail + p * 64, _mm512_maskz_loadu_epi32(m, v + (int64_t)p * dim * 4));
 }
 
-static void one_block(const vb__attn_tile *t, scratch *s, int32_t b, float *part, bool first) {
+static void one_block(const vb__attn_tile *t, scratch *s, int32_t b, const uint8_t *next, float *part, bool first) {
     int32_t lanes = t->rows * t->heads, dim = t->dim;
     const uint8_t *k = t->pages[b] + t->k_off, *v = k + 128 * dim;
     for (int32_t i = 0; i < lanes; i += 32) {
-        if (lanes - i > 16) scores_two(s->q + i * QS, k, dim, s->s + i * SS);
-        else scores_one(s->q + i * QS, k, dim, s->s + i * SS);
+        const uint8_t *ahead = i == 0 ? v : NULL;
+        if (lanes - i > 16) scores_two(s->q + i * QS, k, dim, s->s + i * SS, ahead);
+        else scores_one(s->q + i * QS, k, dim, s->s + i * SS, ahead);
     }
     softmax(t, s, lanes);
     sums(s, lanes);
@@ -192,8 +206,8 @@ static void one_block(const vb__attn_tile *t, scratch *s, int32_t b, float *part
     for (int32_t i = 0; i < lanes; i += 32) {
         int32_t n = lanes - i < 32 ? lanes - i : 32;
         float *o = vb__attn_part_o(part, lanes, i, dim);
-        values(s, i, n, v, dim * 4, dim / 16, o, os, first);
-        if (dim % 16 != 0) values(s, i, n, s->v_tail, 64, 1, o + dim / 16 * 16, os, first);
+        values(s, i, n, v, dim * 4, dim / 16, o, os, first, i == 0 ? next : NULL);
+        if (dim % 16 != 0) values(s, i, n, s->v_tail, 64, 1, o + dim / 16 * 16, os, first, NULL);
     }
 }
 
@@ -223,7 +237,7 @@ void vb__attn_blocks_amx(const vb__attn_tile *t, int32_t b0, int32_t b1, bool ea
             first = true;
         }
         if (!attn_lanes_block(&s->lanes, lanes, b)) continue;
-        one_block(t, s, b, part, first);
+        one_block(t, s, b, b + 1 < b1 ? t->pages[b + 1] + t->k_off : NULL, part, first);
         first = false;
     }
     vb__tile_release();
