@@ -11,7 +11,10 @@ vb_err vb__added_init(vb__added_tokens *a) {
 }
 
 void vb__added_fini(vb__added_tokens *a) {
-    for (int32_t i = 0; i < a->n; i++) vb__free(a->list[i].text);
+    for (int32_t i = 0; i < a->n; i++) {
+        vb__free(a->list[i].text);
+        vb__free(a->list[i].shown);
+    }
     vb__free(a->list);
     vb__free(a->by_id);
     vb__byte_trie_fini(&a->raw);
@@ -47,24 +50,33 @@ vb_err vb__added_add(vb__added_tokens *a, const vb__added_token *t) {
     int32_t same = vb__vocabulary_find(&a->names, t->text, t->len);
     if (same >= 0 && same != t->id) return VB_E_MISMATCH;
     VB_TRY(make_room(a, t->id));
-    VB_TRY(vb__vocabulary_add(&a->names, t->text, t->len, t->id));
+    VB_TRY(vb__vocabulary_add(&a->names, t->text, t->len, t->id, true));
     char *text = vb__strndup(VB_TAG_TEXT, t->text, t->len);
     if (text == NULL) return VB_E_MEMORY;
     a->by_id[t->id] = a->n;
     a->list[a->n] = *t;
+    a->list[a->n].shown = NULL;
     a->list[a->n++].text = text;
     return VB_OK;
 }
 
 vb_err vb__added_prepare(vb__added_tokens *a, const vb__normalizer *n, vb__norm_scratch *s, vb_error *err) {
     for (int32_t i = 0; i < a->n; i++) {
-        const vb__added_token *t = &a->list[i];
+        vb__added_token *t = &a->list[i];
         vb__text_view v = {t->text, NULL, t->len};
         if (t->normalized) {
             VB_TRY(vb__normalizer_run(n, s, &v, err));
             a->any_normal = true;
+            if (v.data != t->text || v.len != t->len) {
+                t->shown = vb__strndup(VB_TAG_TEXT, v.data, v.len);
+                t->n_shown = v.len;
+                if (t->shown == NULL) return vb__fail(err, VB_E_MEMORY, "added_tokens: out of memory");
+            }
         }
         if (v.len == 0) continue;
+        size_t len = 0;
+        const vb__byte_trie *trie = t->normalized ? &a->normal : &a->raw;
+        if (vb__byte_trie_longest(trie, v.data, v.len, &len) >= 0 && len == v.len) continue; /* the first one counts */
         vb_err e = vb__byte_trie_add(t->normalized ? &a->normal : &a->raw, v.data, v.len, i);
         if (e != VB_OK) return vb__fail(err, e, "added_tokens: out of memory");
     }

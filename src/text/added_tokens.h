@@ -12,6 +12,8 @@ typedef struct vb__added_token {
     int32_t id;
     bool special, single_word, lstrip, rstrip;
     bool normalized; /* looked for in the normalised text */
+    char *shown;     /* owned: what decoding gives, the normalised text; NULL when it is `text` */
+    size_t n_shown;
 } vb__added_token;
 
 typedef struct vb__added_tokens {

@@ -31,7 +31,7 @@ vb_err vb__detokenizer_push(vb__detokenizer *d, int32_t id, const char **text, s
     *text = "";
     *n = 0;
     size_t len = 0;
-    const char *token = vb__tokenizer_token_text(d->t, id, &len);
+    const char *token = vb__tokenizer_decode_text(d->t, id, &len);
     if (token == NULL || (d->skip_special && vb__tokenizer_is_special(d->t, id))) return VB_OK;
     VB_TRY(vb__decoder_push(&d->t->decoder, &d->stream, token, len, err));
     *text = vb__buffer_str(&d->stream.out);

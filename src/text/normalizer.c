@@ -79,7 +79,8 @@ static vb_err strip_accents(const vb__text_view *t, vb__textbuf *out, bool *chan
     for (size_t i = 0; i < t->len;) {
         size_t from = i;
         uint32_t c = vb__utf8_next(t->data, t->len, &i);
-        if (c >= 0x300 && utf8proc_category((utf8proc_int32_t)c) == UTF8PROC_CATEGORY_MN) *changed = true;
+        utf8proc_category_t k = c < 0x300 ? UTF8PROC_CATEGORY_CN : utf8proc_category((utf8proc_int32_t)c);
+        if (k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_ME) *changed = true;
         else VB_TRY(vb__textbuf_copy(out, t->data + from, i - from, origins_at(t, from)));
     }
     return VB_OK;

@@ -12,7 +12,7 @@ typedef enum vb__norm_kind {
     VB_NORM_REPLACE, /* pattern (or regex) by content */
     VB_NORM_LOWER,
     VB_NORM_STRIP,   /* left, right */
-    VB_NORM_STRIP_ACCENTS /* drops the characters of category Mn */
+    VB_NORM_STRIP_ACCENTS /* drops the characters of category M */
 } vb__norm_kind;
 
 typedef struct vb__norm_step {

@@ -142,7 +142,7 @@ static vb_err make_token_bytes(vb__tokenizer *t, vb_error *err) {
     vb_err e = t->bytes_at == NULL ? VB_E_MEMORY : vb__buffer_reserve(&b, 8 * (size_t)t->id_end);
     for (int32_t id = 0; e == VB_OK && id < t->id_end; id++) {
         size_t n = 0;
-        const char *text = vb__tokenizer_token_text(t, id, &n);
+        const char *text = vb__tokenizer_decode_text(t, id, &n);
         if (text != NULL) e = vb__decoder_token_bytes(&t->decoder, &s, text, n, &b, err);
         t->bytes_at[id + 1] = (uint32_t)b.len;
     }
@@ -339,7 +339,7 @@ vb_err vb__tokenizer_decode(const vb__tokenizer *t, const int32_t *ids, size_t n
     vb_err e = VB_OK;
     for (size_t i = 0; e == VB_OK && i < n; i++) {
         size_t len = 0;
-        const char *text = vb__tokenizer_token_text(t, ids[i], &len);
+        const char *text = vb__tokenizer_decode_text(t, ids[i], &len);
         if (text == NULL || (skip_special && vb__tokenizer_is_special(t, ids[i]))) continue;
         e = vb__decoder_push(&t->decoder, &s, text, len, err);
     }
@@ -360,6 +360,13 @@ const char *vb__tokenizer_token_text(const vb__tokenizer *t, int32_t id, size_t 
     if (x == NULL) return vb__vocabulary_text(&t->model, id, n);
     *n = x->len;
     return x->text;
+}
+
+const char *vb__tokenizer_decode_text(const vb__tokenizer *t, int32_t id, size_t *n) {
+    const vb__added_token *x = vb__added_of(&t->added, id);
+    if (x == NULL || x->shown == NULL) return vb__tokenizer_token_text(t, id, n);
+    *n = x->n_shown;
+    return x->shown;
 }
 
 bool vb__tokenizer_has_id(const vb__tokenizer *t, int32_t id) {

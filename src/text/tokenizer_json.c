@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "text/json_scan.h"
 #include "text/tokenizer_parts.h"
 #define XXH_INLINE_ALL
 #include <math.h>
@@ -18,22 +19,50 @@ static vb_err no_memory(vb_error *err) { return vb__fail(err, VB_E_MEMORY, "toke
 /* At most 40 bytes of a token for a message. */
 #define SHOW(n) ((int)((n) > 40 ? 40 : (n)))
 
-static vb_err add_vocab(vb__tokenizer *t, const char *s, size_t n, const json_t *id, vb_error *err) {
-    if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= VB_LIMIT_VOCAB) {
-        char b[80];
-        return vb__fail(err, VB_E_RANGE, "%svocab: \"%.*s\": %s, expected an id 0..%d", in_model, SHOW(n), s,
-                        vb__json_is(id, b, sizeof b), VB_LIMIT_VOCAB - 1);
-    }
-    int32_t k = (int32_t)json_integer_value(id);
-    vb_err e = vb__vocabulary_add(&t->model, s, n, k);
+/* The file and where its big parts are. */
+typedef struct source {
+    const char *text;
+    vb__json_span vocab, merges;
+} source;
+
+static vb_err add_vocab(vb__tokenizer *t, const char *s, size_t n, int32_t id, vb_error *err) {
+    vb_err e = vb__vocabulary_add(&t->model, s, n, id, true);
     if (e == VB_E_MISMATCH) {
         size_t m = 0;
-        const char *other = vb__vocabulary_text(&t->model, k, &m);
-        return vb__fail(err, e, "%svocab: \"%.*s\" and \"%.*s\" both have id %d", in_model, SHOW(m), other, SHOW(n), s, k);
+        const char *other = vb__vocabulary_text(&t->model, id, &m);
+        return vb__fail(err, e, "%svocab: \"%.*s\" and \"%.*s\" both have id %d", in_model, SHOW(m), other, SHOW(n), s, id);
     }
+    if (e == VB_E_FORMAT) return vb__fail(err, e, "%svocab: \"%.*s\" is there twice", in_model, SHOW(n), s);
     if (e == VB_E_LIMIT)
         return vb__fail(err, e, "%svocab: \"%.*s...\" has %zu bytes, expected at most %d", in_model, SHOW(n), s, n, VB_LIMIT_TOKEN_BYTES);
     return e == VB_OK ? e : no_memory(err);
+}
+
+static vb_err read_vocab(vb__json_scan *s, vb__tokenizer *t, vb_error *err) {
+    VB_TRY(vb__json_scan_expect(s, '{', err));
+    for (bool more = !vb__json_scan_take(s, '}'); more;) {
+        const char *text;
+        size_t n;
+        int32_t id;
+        VB_TRY(vb__json_scan_string(s, 0, &text, &n, err));
+        VB_TRY(vb__json_scan_expect(s, ':', err));
+        VB_TRY(vb__json_scan_int(s, VB_LIMIT_VOCAB - 1, &id, err));
+        VB_TRY(add_vocab(t, text, n, id, err));
+        more = vb__json_scan_take(s, ',');
+        if (!more) VB_TRY(vb__json_scan_expect(s, '}', err));
+    }
+    return vb__json_scan_done(s, err);
+}
+
+static vb_err load_vocab(const source *from, vb__tokenizer *t, vb_error *err) {
+    size_t bytes = from->vocab.end - from->vocab.begin;
+    if (bytes == 0) return vb__fail(err, VB_E_FORMAT, "%svocab: is missing, expected an object", in_model);
+    if (vb__vocabulary_init(&t->model, bytes / 20, bytes / 2) != VB_OK) return no_memory(err);
+    vb__json_scan s;
+    vb__json_scan_init(&s, from->text, from->vocab, "tokenizer.json: model.vocab: ");
+    vb_err e = read_vocab(&s, t, err);
+    vb__json_scan_fini(&s);
+    return e;
 }
 
 /* ---- BPE ---- */
@@ -60,30 +89,50 @@ static vb_err add_merge(vb__tokenizer *t, size_t i, const char *a, size_t na, co
     return e;
 }
 
-static vb_err load_merges(const json_t *list, vb__tokenizer *t, vb_error *err) {
-    size_t n = json_array_size(list), skip = t->bpe.prefix == NULL ? 0 : strlen(t->bpe.prefix);
+/* "left right", one space. */
+static vb_err add_merge_line(vb__tokenizer *t, size_t i, const char *s, size_t n, size_t skip, uint32_t rank, size_t expected,
+                             vb_error *err) {
+    const char *space = memchr(s, ' ', n);
+    if (space == NULL || memchr(space + 1, ' ', n - (size_t)(space + 1 - s)) != NULL)
+        return vb__fail(err, VB_E_FORMAT, "%smerges[%zu]: \"%.*s\", expected two parts with one space between", in_model, i, SHOW(n), s);
+    size_t left = (size_t)(space - s);
+    return add_merge(t, i, s, left, space + 1, n - left - 1, skip, rank, expected, err);
+}
+
+static vb_err read_merges(vb__json_scan *s, vb__tokenizer *t, vb_error *err) {
+    size_t skip = t->bpe.prefix == NULL ? 0 : strlen(t->bpe.prefix), i = 0, expected = (size_t)t->model.count;
     uint32_t rank = 0;
-    for (size_t i = 0; i < n; i++) {
-        const json_t *m = json_array_get(list, i);
-        if (json_is_array(m)) {
-            const json_t *a = json_array_get(m, 0), *b = json_array_get(m, 1);
-            if (json_array_size(m) != 2 || !json_is_string(a) || !json_is_string(b))
-                return vb__fail(err, VB_E_FORMAT, "%smerges[%zu]: expected two strings", in_model, i);
-            VB_TRY(add_merge(t, i, json_string_value(a), json_string_length(a), json_string_value(b),
-                             json_string_length(b), skip, rank++, n, err));
-            continue;
+    VB_TRY(vb__json_scan_expect(s, '[', err));
+    for (bool more = !vb__json_scan_take(s, ']'); more; i++) {
+        const char *a, *b;
+        size_t na, nb;
+        if (vb__json_scan_take(s, '[')) {
+            VB_TRY(vb__json_scan_string(s, 0, &a, &na, err));
+            VB_TRY(vb__json_scan_expect(s, ',', err));
+            VB_TRY(vb__json_scan_string(s, 1, &b, &nb, err));
+            VB_TRY(vb__json_scan_expect(s, ']', err));
+            VB_TRY(add_merge(t, i, a, na, b, nb, skip, rank++, expected, err));
+        } else {
+            VB_TRY(vb__json_scan_string(s, 0, &a, &na, err));
+            if (na < 8 || memcmp(a, "#version", 8) != 0)
+                VB_TRY(add_merge_line(t, i, a, na, skip, rank++, expected, err));
         }
-        if (!json_is_string(m)) return vb__fail(err, VB_E_FORMAT, "%smerges[%zu]: expected a string or a pair", in_model, i);
-        const char *s = json_string_value(m), *space;
-        size_t len = json_string_length(m);
-        if (len >= 8 && memcmp(s, "#version", 8) == 0) continue;
-        space = memchr(s, ' ', len);
-        if (space == NULL || memchr(space + 1, ' ', len - (size_t)(space + 1 - s)) != NULL)
-            return vb__fail(err, VB_E_FORMAT, "%smerges[%zu]: \"%.*s\", expected two parts with one space between", in_model, i, SHOW(len), s);
-        size_t na = (size_t)(space - s);
-        VB_TRY(add_merge(t, i, s, na, space + 1, len - na - 1, skip, rank++, n, err));
+        if (i >= (size_t)4 * VB_LIMIT_VOCAB)
+            return vb__fail(err, VB_E_LIMIT, "%smerges: more than %d", in_model, 4 * VB_LIMIT_VOCAB);
+        more = vb__json_scan_take(s, ',');
+        if (!more) VB_TRY(vb__json_scan_expect(s, ']', err));
     }
-    return VB_OK;
+    return vb__json_scan_done(s, err);
+}
+
+static vb_err load_merges(const source *from, vb__tokenizer *t, vb_error *err) {
+    if (from->merges.end == from->merges.begin)
+        return vb__fail(err, VB_E_FORMAT, "%smerges: is missing, expected an array", in_model);
+    vb__json_scan s;
+    vb__json_scan_init(&s, from->text, from->merges, "tokenizer.json: model.merges: ");
+    vb_err e = read_merges(&s, t, err);
+    vb__json_scan_fini(&s);
+    return e;
 }
 
 /* A field that is a string or null; "" is taken as absent. */
@@ -96,11 +145,10 @@ static vb_err take_affix(vb__json_at at, const char *key, char **out, vb_error *
     return VB_OK;
 }
 
-static vb_err load_bpe(vb__json_at at, vb__tokenizer *t, vb_error *err) {
+static vb_err load_bpe(vb__json_at at, const source *from, vb__tokenizer *t, vb_error *err) {
     vb__bpe *b = &t->bpe;
     double dropout;
     const char *unk;
-    json_t *vocab, *merges;
     VB_TRY(vb__json_number_or(at, "dropout", 0, 1, 0, &dropout, err));
     if (dropout > 0) return vb__fail(err, VB_E_UNSUPPORTED, "%sdropout: %g is not supported", in_model, dropout);
     VB_TRY(take_affix(at, "continuing_subword_prefix", &b->prefix, err));
@@ -109,18 +157,12 @@ static vb_err load_bpe(vb__json_at at, vb__tokenizer *t, vb_error *err) {
     VB_TRY(vb__json_bool_or(at, "byte_fallback", false, &b->byte_fallback, err));
     VB_TRY(vb__json_bool_or(at, "ignore_merges", false, &b->ignore_merges, err));
     VB_TRY(vb__json_string_or(at, "unk_token", NULL, &unk, err));
-    VB_TRY(vb__json_object(at, "vocab", &vocab, err));
-    VB_TRY(vb__json_array(at, "merges", (size_t)4 * VB_LIMIT_VOCAB, &merges, err));
-    if (json_object_size(vocab) > VB_LIMIT_VOCAB)
-        return vb__fail(err, VB_E_LIMIT, "%svocab: %zu tokens, expected at most %d", in_model, json_object_size(vocab), VB_LIMIT_VOCAB);
-    if (vb__vocabulary_init(&t->model, json_object_size(vocab), 8 * json_object_size(vocab)) != VB_OK) return no_memory(err);
-    for (void *i = json_object_iter(vocab); i != NULL; i = json_object_iter_next(vocab, i))
-        VB_TRY(add_vocab(t, json_object_iter_key(i), json_object_iter_key_len(i), json_object_iter_value(i), err));
+    VB_TRY(load_vocab(from, t, err));
     if (unk != NULL) {
         b->unk = vb__vocabulary_find(&t->model, unk, strlen(unk));
         if (b->unk < 0) return vb__fail(err, VB_E_MISMATCH, "%sunk_token: \"%.40s\" is not in the vocabulary", in_model, unk);
     }
-    VB_TRY(load_merges(merges, t, err));
+    VB_TRY(load_merges(from, t, err));
     const vb__pretokenizer *p = &t->pre;
     if (p->n_steps > 0 && p->step[p->n_steps - 1].kind == VB_PRE_BYTE_LEVEL) {
         if (b->prefix == NULL && b->suffix == NULL && !b->byte_fallback) b->byte_level = true;
@@ -140,7 +182,7 @@ static vb_err unigram_entries(const json_t *vocab, vb__tokenizer *t, double *sco
         if (n > VB_LIMIT_ADDED_TOKEN_BYTES)
             return vb__fail(err, VB_E_LIMIT, "%svocab[%zu]: has %zu bytes, expected at most %d", in_model, i, n, VB_LIMIT_ADDED_TOKEN_BYTES);
         scores[i] = json_number_value(x);
-        if (vb__vocabulary_add(&t->model, json_string_value(s), n, (int32_t)i) != VB_OK) return no_memory(err);
+        if (vb__vocabulary_add(&t->model, json_string_value(s), n, (int32_t)i, false) != VB_OK) return no_memory(err);
     }
     return VB_OK;
 }
@@ -170,11 +212,11 @@ static vb_err load_unigram(vb__json_at at, vb__tokenizer *t, vb_error *err) {
     return VB_OK;
 }
 
-vb_err vb__load_model(const json_t *v, vb__tokenizer *t, vb_error *err) {
+static vb_err load_model(const json_t *v, const source *from, vb__tokenizer *t, vb_error *err) {
     vb__json_at at = {v, in_model};
     const char *type;
     VB_TRY(vb__json_string_or(at, "type", vb__json_get(at, "merges") != NULL ? "BPE" : "", &type, err));
-    if (strcmp(type, "BPE") == 0) return load_bpe(at, t, err);
+    if (strcmp(type, "BPE") == 0) return load_bpe(at, from, t, err);
     if (strcmp(type, "Unigram") == 0) return load_unigram(at, t, err);
     if (type[0] == '\0') return vb__fail(err, VB_E_FORMAT, "%stype: is missing", in_model);
     return vb__fail(err, VB_E_UNSUPPORTED, "%stype: model \"%.60s\" is not supported", in_model, type);
@@ -259,7 +301,7 @@ static vb_err check_post(const vb__tokenizer *t, vb_error *err) {
     return VB_OK;
 }
 
-static vb_err build(const json_t *root, const json_t *config, vb__tokenizer *t, vb_error *err) {
+static vb_err build(const json_t *root, const source *from, const json_t *config, vb__tokenizer *t, vb_error *err) {
     vb__json_at at = {root, here}, conf = {config, "tokenizer_config.json: "};
     json_t *model, *added, *decoder = NULL;
     VB_TRY(vb__json_object(at, "model", &model, err));
@@ -269,7 +311,7 @@ static vb_err build(const json_t *root, const json_t *config, vb__tokenizer *t, 
     VB_TRY(vb__load_pretokenizer(json_object_get(root, "pre_tokenizer"), &t->pre, err));
     VB_TRY(vb__load_decoder(json_object_get(root, "decoder"), &t->decoder, err));
     VB_TRY(vb__load_post_processor(json_object_get(root, "post_processor"), t, err));
-    VB_TRY(vb__load_model(model, t, err));
+    VB_TRY(load_model(model, from, t, err));
     if (vb__json_get(at, "truncation") != NULL || vb__json_get(at, "padding") != NULL)
         vb__log(VB_LOG_INFO, "text", "tokenizer.json: truncation and padding are for training, left out");
     /* Added tokens follow the model's without holes, so an id beyond both counts is a mistake. */
@@ -282,13 +324,30 @@ static vb_err build(const json_t *root, const json_t *config, vb__tokenizer *t, 
     return check_post(t, err);
 }
 
+/* Everything but vocabulary and merges. */
+static vb_err parse_rest(const char *json, size_t n, source *from, vb__buffer *small, json_t **root, vb_error *err) {
+    if (n > VB_LIMIT_JSON_BYTES)
+        return vb__fail(err, VB_E_LIMIT, "tokenizer.json: has %zu bytes, expected at most %d", n, VB_LIMIT_JSON_BYTES);
+    vb__json_find_model(json, n, &from->vocab, &from->merges);
+    vb__json_span spans[2] = {from->vocab, from->merges};
+    for (int i = 0; i < 2; i++) {
+        size_t len = spans[i].end - spans[i].begin, bad = vb__utf8_check(json + spans[i].begin, len);
+        if (bad != len) return vb__fail(err, VB_E_FORMAT, "tokenizer.json: byte %zu is not UTF-8", spans[i].begin + bad);
+    }
+    if (vb__json_without(json, n, spans, 2, small) != VB_OK) return no_memory(err);
+    return vb__json_parse(small->data, small->len, VB_LIMIT_JSON_BYTES, "tokenizer.json", root, err);
+}
+
 vb_err vb__tokenizer_parse(const char *json, size_t n, const char *config, size_t n_config, vb__tokenizer **out,
                            vb_error *err) {
     json_t *root = NULL, *conf = NULL;
     vb__tokenizer *t = NULL;
     char b[80];
     vb_err e;
-    VB_TRY_OUT(vb__json_parse(json, n, VB_LIMIT_JSON_BYTES, "tokenizer.json", &root, err));
+    vb__buffer small;
+    vb__buffer_init(&small, VB_LIMIT_JSON_BYTES);
+    source from = {.text = json};
+    VB_TRY_OUT(parse_rest(json, n, &from, &small, &root, err));
     if (config != NULL) VB_TRY_OUT(vb__json_parse(config, n_config, VB_LIMIT_JSON_BYTES, "tokenizer_config.json", &conf, err));
     if (!json_is_object(root) || (conf != NULL && !json_is_object(conf))) {
         bool first = !json_is_object(root);
@@ -297,7 +356,7 @@ vb_err vb__tokenizer_parse(const char *json, size_t n, const char *config, size_
         goto out;
     }
     VB_TRY_OUT(vb__tokenizer_new(&t, err));
-    VB_TRY_OUT(build(root, conf, t, err));
+    VB_TRY_OUT(build(root, &from, conf, t, err));
     XXH3_state_t *state = XXH3_createState();
     if (state == NULL) {
         e = no_memory(err);
@@ -314,6 +373,7 @@ vb_err vb__tokenizer_parse(const char *json, size_t n, const char *config, size_
     *out = t;
     t = NULL;
 out:
+    vb__buffer_fini(&small);
     vb__tokenizer_destroy(t);
     json_decref(conf);
     json_decref(root);

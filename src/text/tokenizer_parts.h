@@ -44,6 +44,9 @@ VB_MUST_USE vb_err vb__tokenizer_finish(vb__tokenizer *t, vb_error *err);
 VB_MUST_USE vb_err vb__tokenizer_add_token(vb__tokenizer *t, const vb__added_token *token, int32_t id_limit,
                                            const char *where, vb_error *err);
 
+/* What decoding is given for an id; NULL without a token; borrowed. */
+const char *vb__tokenizer_decode_text(const vb__tokenizer *t, int32_t id, size_t *n);
+
 /* Sections of tokenizer.json (value may be NULL or null). */
 VB_MUST_USE vb_err vb__load_normalizer(const json_t *v, vb__normalizer *out, vb_error *err);
 VB_MUST_USE vb_err vb__load_pretokenizer(const json_t *v, vb__pretokenizer *out, vb_error *err);
@@ -56,8 +59,5 @@ VB_MUST_USE vb_err vb__dec_add(vb__decoder *d, vb__dec_step step, vb_error *err)
 VB_MUST_USE vb_err vb__norm_add(vb__normalizer *n, vb__norm_step step, vb_error *err);
 /* A Split step with a regular expression, isolated. */
 VB_MUST_USE vb_err vb__pre_add_regex(vb__pretokenizer *p, const char *pattern, size_t n, const char *where, vb_error *err);
-
-/* The model section. byte_level: the words come as raw bytes. */
-VB_MUST_USE vb_err vb__load_model(const json_t *v, vb__tokenizer *t, vb_error *err);
 
 #endif

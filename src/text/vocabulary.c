@@ -99,16 +99,18 @@ static uint32_t slot_of(const vb__vocabulary *v, const char *s, size_t n, uint64
     return at;
 }
 
-vb_err vb__vocabulary_add(vb__vocabulary *v, const char *s, size_t n, int32_t id) {
+vb_err vb__vocabulary_add(vb__vocabulary *v, const char *s, size_t n, int32_t id, bool unique) {
     if (id < 0 || id >= VB_LIMIT_VOCAB) return VB_E_RANGE;
     if (n > VB_LIMIT_TOKEN_BYTES) return VB_E_LIMIT;
     size_t old;
     const char *text = vb__vocabulary_text(v, id, &old);
-    if (text != NULL) return old == n && memcmp(text, s, n) == 0 ? VB_OK : VB_E_MISMATCH;
+    if (text != NULL && (old != n || memcmp(text, s, n) != 0)) return VB_E_MISMATCH;
+    if (text != NULL) return unique ? VB_E_FORMAT : VB_OK;
     VB_TRY(make_room(v, n, id));
     for (; v->n_ids <= id; v->n_ids++) v->by_id[v->n_ids] = (struct vb__vocab_entry){0, UINT32_MAX};
     uint64_t hash = XXH3_64bits(s, n);
     uint32_t at = slot_of(v, s, n, hash);
+    if (unique && v->slots[at] >= 0) return VB_E_FORMAT;
     memcpy(v->bytes + v->n_bytes, s, n);
     v->by_id[id] = (struct vb__vocab_entry){(uint32_t)v->n_bytes, (uint32_t)n};
     v->n_bytes += n;

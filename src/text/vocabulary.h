@@ -40,9 +40,9 @@ typedef struct vb__vocabulary {
 VB_MUST_USE vb_err vb__vocabulary_init(vb__vocabulary *v, size_t count, size_t bytes);
 void vb__vocabulary_fini(vb__vocabulary *v);
 /* VB_E_RANGE: id outside 0..VB_LIMIT_VOCAB-1; VB_E_MISMATCH: the id has another string; VB_E_LIMIT: a string
- * longer than VB_LIMIT_TOKEN_BYTES or too many bytes. Where the string exists already, vb__vocabulary_find
- * returns the newer id. */
-VB_MUST_USE vb_err vb__vocabulary_add(vb__vocabulary *v, const char *s, size_t n, int32_t id);
+ * longer than VB_LIMIT_TOKEN_BYTES or too many bytes. Where the string exists already: VB_E_FORMAT if `unique`, else
+ * vb__vocabulary_find returns the newer id from then on. */
+VB_MUST_USE vb_err vb__vocabulary_add(vb__vocabulary *v, const char *s, size_t n, int32_t id, bool unique);
 int32_t vb__vocabulary_find(const vb__vocabulary *v, const char *s, size_t n); /* or VB_NO_TOKEN */
 /* The string of an id, NULL when there is none; not NUL-terminated; borrowed. */
 static inline const char *vb__vocabulary_text(const vb__vocabulary *v, int32_t id, size_t *n) {

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/limits.h"
+#include "text/detokenizer.h"
 #include "text/tokenize_lines.h"
 #include "text/tokenizer.h"
 #include <stdio.h>
@@ -88,6 +89,34 @@ static bool replace_tokenizer(const char *line, size_t n, vb__tokenizer **t, vb_
     return true;
 }
 
+/* {"ids": [...], "stream": true}: the pieces of a stream in one string; false when the line asks for no such thing. */
+static bool stream_line(const char *line, size_t n, const vb__tokenizer *t, vb__buffer *out) {
+    vb_error err;
+    json_t *v = NULL;
+    if (memmem(line, n, "\"stream\"", 8) == NULL) return false;
+    if (vb__json_parse(line, n, VB_LIMIT_PROMPT_BYTES, "line", &v, &err) != VB_OK) return false;
+    const json_t *ids = json_object_get(v, "ids");
+    vb__detokenizer *d = NULL;
+    vb_err e = vb__detokenizer_create(t, json_is_true(json_object_get(v, "skip_special")), &d, &err);
+    vb__buffer all;
+    vb__buffer_init(&all, (size_t)1 << 30);
+    const char *text;
+    size_t len;
+    for (size_t i = 0; e == VB_OK && i < json_array_size(ids); i++) {
+        e = vb__detokenizer_push(d, (int32_t)json_integer_value(json_array_get(ids, i)), &text, &len, &err);
+        if (e == VB_OK) e = vb__buffer_append(&all, text, len);
+    }
+    if (e == VB_OK) e = vb__detokenizer_end(d, &text, &len, &err);
+    if (e == VB_OK) e = vb__buffer_append(&all, text, len);
+    (void)vb__buffer_puts(out, e == VB_OK ? "{\"text\": " : "{\"error\": ");
+    (void)vb__json_put_string(out, e == VB_OK ? vb__buffer_str(&all) : err.text, e == VB_OK ? all.len : strlen(err.text));
+    (void)vb__buffer_puts(out, "}\n");
+    vb__buffer_fini(&all);
+    vb__detokenizer_destroy(d);
+    json_decref(v);
+    return true;
+}
+
 int main(int argc, char **argv) {
     if (argc < 2) {
         fprintf(stderr, "usage: text_harness FOLDER|--stdin-tokenizers [--decode | --bench FILE...]\n");
@@ -106,7 +135,7 @@ int main(int argc, char **argv) {
     while ((n = getline(&line, &cap, stdin)) >= 0) {
         if (n > 0 && line[n - 1] == '\n') n--;
         bool ids = n >= 7 && memcmp(line, "{\"ids\":", 7) == 0;
-        if (!replace_tokenizer(line, (size_t)n, &t, &out) &&
+        if (!replace_tokenizer(line, (size_t)n, &t, &out) && !(ids && t != NULL && stream_line(line, (size_t)n, t, &out)) &&
             (t == NULL || vb__tokenize_line(t, decode || ids, line, (size_t)n, &out, &err) != VB_OK))
             return fail(&err);
         (void)fwrite(vb__buffer_str(&out), 1, out.len, stdout);
