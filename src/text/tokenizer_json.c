@@ -314,8 +314,8 @@ static vb_err build(const json_t *root, const source *from, const json_t *config
     VB_TRY(load_model(model, from, t, err));
     if (vb__json_get(at, "truncation") != NULL || vb__json_get(at, "padding") != NULL)
         vb__log(VB_LOG_INFO, "text", "tokenizer.json: truncation and padding are for training, left out");
-    /* Added tokens follow the model's without holes, so an id beyond both counts is a mistake. */
-    size_t most = (size_t)t->model.n_ids + json_array_size(added) + json_object_size(decoder);
+    /* Added tokens follow the model's, some with a few ids left out; an id far beyond both counts is a mistake. */
+    size_t most = (size_t)t->model.n_ids + json_array_size(added) + json_object_size(decoder) + 1024;
     int32_t limit = most > VB_LIMIT_VOCAB ? VB_LIMIT_VOCAB : (int32_t)most;
     if (added != NULL) VB_TRY(load_added(added, t, limit, err));
     if (decoder != NULL) VB_TRY(load_added_decoder(decoder, t, limit, err));
