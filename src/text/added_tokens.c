@@ -46,7 +46,8 @@ vb_err vb__added_add(vb__added_tokens *a, const vb__added_token *t) {
     if (t->id < 0 || t->id >= VB_LIMIT_VOCAB) return VB_E_RANGE;
     if (t->len > VB_LIMIT_ADDED_TOKEN_BYTES) return VB_E_LIMIT;
     const vb__added_token *old = vb__added_of(a, t->id);
-    if (old != NULL) return old->len == t->len && memcmp(old->text, t->text, t->len) == 0 ? VB_OK : VB_E_MISMATCH;
+    if (old != NULL)
+        return old->len == t->len && memcmp(old->text, t->text, t->len) == 0 ? VB_OK : VB_E_MISMATCH;
     int32_t same = vb__vocabulary_find(&a->names, t->text, t->len);
     if (same >= 0 && same != t->id) return VB_E_MISMATCH;
     VB_TRY(make_room(a, t->id));
@@ -76,7 +77,8 @@ vb_err vb__added_prepare(vb__added_tokens *a, const vb__normalizer *n, vb__norm_
         if (v.len == 0) continue;
         size_t len = 0;
         const vb__byte_trie *trie = t->normalized ? &a->normal : &a->raw;
-        if (vb__byte_trie_longest(trie, v.data, v.len, &len) >= 0 && len == v.len) continue; /* the first one counts */
+        if (vb__byte_trie_longest(trie, v.data, v.len, &len) >= 0 && len == v.len)
+            continue; /* the first one counts */
         vb_err e = vb__byte_trie_add(t->normalized ? &a->normal : &a->raw, v.data, v.len, i);
         if (e != VB_OK) return vb__fail(err, e, "added_tokens: out of memory");
     }
@@ -92,7 +94,9 @@ static bool word_before(const char *t, size_t n, size_t at) {
     return vb__char_is_word(vb__utf8_next(t, n, &i));
 }
 
-static bool word_after(const char *t, size_t n, size_t at) { return at < n && vb__char_is_word(vb__utf8_next(t, n, &at)); }
+static bool word_after(const char *t, size_t n, size_t at) {
+    return at < n && vb__char_is_word(vb__utf8_next(t, n, &at));
+}
 
 static size_t spaces_before(const char *t, size_t n, size_t at, size_t floor) {
     while (at > floor) {

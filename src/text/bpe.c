@@ -47,7 +47,8 @@ static vb_err merges_resize(vb__bpe *b, size_t slots) {
     return VB_OK;
 }
 
-vb_err vb__bpe_add_merge(vb__bpe *b, int32_t left, int32_t right, uint32_t rank, int32_t id, size_t expected) {
+vb_err vb__bpe_add_merge(vb__bpe *b, int32_t left, int32_t right, uint32_t rank, int32_t id,
+                         size_t expected) {
     if (b->merges == NULL || 2 * (b->n_merges + 1) > b->mask) {
         size_t slots = b->merges == NULL ? 256 : 2 * (size_t)(b->mask + 1);
         while (slots < 2 * expected && slots < ((size_t)1 << 24)) slots *= 2;
@@ -77,8 +78,8 @@ static uint32_t pair_bit(uint32_t a, uint32_t c) {
 }
 
 /* Marks every pair of characters that some merge's result holds side by side: between any other two
- * characters a word may be cut without changing its tokens. Not when a rule touches a byte token or the unknown
- * token, whose text is not what it stands for. */
+ * characters a word may be cut without changing its tokens. Not when a rule touches a byte token or the
+ * unknown token, whose text is not what it stands for. */
 static vb_err mark_joined(vb__bpe *b, const vb__vocabulary *v) {
     if (b->byte_level || b->prefix != NULL || b->suffix != NULL) return VB_OK;
     b->joined = vb__calloc(VB_TAG_TEXT, (1u << JOINED_BITS) / 64, sizeof *b->joined);
@@ -114,7 +115,8 @@ vb_err vb__bpe_prepare(vb__bpe *b, const vb__vocabulary *v) {
     b->has_all_bytes = true;
     for (unsigned i = 0; i < 256; i++) {
         char s[16];
-        size_t n = b->byte_level ? vb__utf8_put(s, vb__byte_char(i)) : (size_t)snprintf(s, sizeof s, "<0x%02X>", i);
+        size_t n =
+            b->byte_level ? vb__utf8_put(s, vb__byte_char(i)) : (size_t)snprintf(s, sizeof s, "<0x%02X>", i);
         b->byte_ids[i] = vb__vocabulary_find(v, s, n);
         if (b->byte_ids[i] < 0) b->has_all_bytes = false;
     }
@@ -150,9 +152,11 @@ static int32_t char_id(const vb__bpe *b, const vb__vocabulary *v, const char *s,
 }
 
 /* With a prefix or suffix, the text of a first symbol is built for the look-up. */
-static int32_t affixed_id(const vb__bpe *b, const vb__vocabulary *v, const char *s, size_t n, bool first, bool last) {
+static int32_t affixed_id(const vb__bpe *b, const vb__vocabulary *v, const char *s, size_t n, bool first,
+                          bool last) {
     char text[2 * VB_LIMIT_AFFIX_BYTES + 8];
-    size_t k = 0, p = first || b->prefix == NULL ? 0 : strlen(b->prefix), q = !last || b->suffix == NULL ? 0 : strlen(b->suffix);
+    size_t k = 0, p = first || b->prefix == NULL ? 0 : strlen(b->prefix),
+           q = !last || b->suffix == NULL ? 0 : strlen(b->suffix);
     if (p != 0) memcpy(text, b->prefix, p);
     k = p;
     memcpy(text + k, s, n);
@@ -163,14 +167,15 @@ static int32_t affixed_id(const vb__bpe *b, const vb__vocabulary *v, const char 
 
 /* Fills s->symbols[*count] on; the rules for unknown characters follow the stock library to the letter (a
  * pending unknown token is written when the next known character comes). */
-static vb_err char_symbols(const vb__bpe *b, const vb__vocabulary *v, vb__bpe_scratch *s, const char *w, size_t n,
-                           size_t *count) {
+static vb_err char_symbols(const vb__bpe *b, const vb__vocabulary *v, vb__bpe_scratch *s, const char *w,
+                           size_t n, size_t *count) {
     size_t k = 0;
     bool pending = false, affixed = b->prefix != NULL || b->suffix != NULL;
     for (size_t i = 0; i < n;) {
         size_t from = i;
         uint32_t c = vb__utf8_next(w, n, &i);
-        int32_t id = affixed ? affixed_id(b, v, w + from, i - from, from == 0, i == n) : char_id(b, v, w + from, i - from, c);
+        int32_t id = affixed ? affixed_id(b, v, w + from, i - from, from == 0, i == n)
+                             : char_id(b, v, w + from, i - from, c);
         VB_TRY(reserve_symbols(s, k + 2 * VB_LIMIT_AFFIX_BYTES + 8));
         if (id >= 0) {
             if (pending) s->symbols[k++].id = b->unk;
@@ -295,8 +300,8 @@ static vb_err merge_long(const vb__bpe *b, vb__bpe_scratch *s, size_t n, vb__ids
     return VB_OK;
 }
 
-vb_err vb__bpe_encode(const vb__bpe *b, const vb__vocabulary *v, vb__bpe_scratch *s, const char *word, size_t n,
-                      vb__ids *out) {
+vb_err vb__bpe_encode(const vb__bpe *b, const vb__vocabulary *v, vb__bpe_scratch *s, const char *word,
+                      size_t n, vb__ids *out) {
     if (b->byte_level && b->has_all_bytes && n <= SHORT_WORD) {
         int32_t id[SHORT_WORD];
         for (size_t i = 0; i < n; i++) id[i] = b->byte_ids[(unsigned char)word[i]];

@@ -11,7 +11,7 @@ typedef struct vb__byte_trie {
     struct vb__trie_edge {
         uint64_t key; /* node << 8 | byte; UINT64_MAX: free */
         uint32_t node;
-    } *edges;
+    } * edges;
     uint64_t mask;
     int32_t *value; /* of each node, -1: none ends here */
     uint32_t n_nodes, cap_nodes, n_edges;

@@ -8,7 +8,8 @@ struct vb__detokenizer {
     vb__dec_stream stream;
 };
 
-vb_err vb__detokenizer_create(const vb__tokenizer *t, bool skip_special, vb__detokenizer **out, vb_error *err) {
+vb_err vb__detokenizer_create(const vb__tokenizer *t, bool skip_special, vb__detokenizer **out,
+                              vb_error *err) {
     vb__detokenizer *d = vb__calloc(VB_TAG_TEXT, 1, sizeof *d);
     if (d == NULL) return vb__fail(err, VB_E_MEMORY, "detokenizer: out of memory");
     d->t = t;

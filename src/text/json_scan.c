@@ -84,18 +84,21 @@ void vb__json_find_model(const char *text, size_t n, vb__json_span *vocab, vb__j
     }
 }
 
-vb_err vb__json_without(const char *text, size_t n, const vb__json_span *spans, int n_spans, vb__buffer *out) {
+vb_err vb__json_without(const char *text, size_t n, const vb__json_span *spans, int n_spans,
+                        vb__buffer *out) {
     size_t done = 0;
     for (int k = 0; k < n_spans; k++) {
         /* the spans in order of place; two, so a search will do */
         const vb__json_span *next = NULL;
         for (int j = 0; j < n_spans; j++)
-            if (spans[j].end > spans[j].begin && spans[j].begin >= done && (next == NULL || spans[j].begin < next->begin))
+            if (spans[j].end > spans[j].begin && spans[j].begin >= done &&
+                (next == NULL || spans[j].begin < next->begin))
                 next = &spans[j];
         if (next == NULL) break;
         (void)vb__buffer_append(out, text + done, next->begin - done);
         (void)vb__buffer_putc(out, text[next->begin]);
-        for (const char *p = text + next->begin, *end = text + next->end; (p = memchr(p, '\n', (size_t)(end - p))) != NULL; p++)
+        for (const char *p = text + next->begin, *end = text + next->end;
+             (p = memchr(p, '\n', (size_t)(end - p))) != NULL; p++)
             (void)vb__buffer_putc(out, '\n');
         (void)vb__buffer_putc(out, text[next->begin] == '{' ? '}' : ']');
         done = next->end;
@@ -142,7 +145,9 @@ static int32_t hex4(const vb__json_scan *s, size_t i) {
     if (s->end - i < 4) return -1;
     for (size_t k = 0; k < 4; k++) {
         char c = s->text[i + k];
-        int32_t d = c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+        int32_t d = c >= '0' && c <= '9'                 ? c - '0'
+                    : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
+                                                         : -1;
         if (d < 0) return -1;
         x = 16 * x + d;
     }
@@ -162,7 +167,8 @@ static vb_err unescape(const vb__json_scan *s, size_t *i, vb__buffer *out, vb_er
     int32_t x = hex4(s, *i + 2);
     if (x < 0) return fail_at(s, *i, "\\u needs 4 hex digits", err);
     size_t next = *i + 6;
-    if (x >= 0xd800 && x < 0xdc00 && s->end - next >= 6 && s->text[next] == '\\' && s->text[next + 1] == 'u') {
+    if (x >= 0xd800 && x < 0xdc00 && s->end - next >= 6 && s->text[next] == '\\' &&
+        s->text[next + 1] == 'u') {
         int32_t low = hex4(s, next + 2);
         if (low >= 0xdc00 && low < 0xe000) {
             x = 0x10000 + ((x - 0xd800) << 10) + (low - 0xdc00);
@@ -181,7 +187,8 @@ vb_err vb__json_scan_string(vb__json_scan *s, int which, const char **text, size
     size_t begin = s->at, i = begin;
     bool held = false;
     for (; i < s->end && s->text[i] != '"';) {
-        if ((unsigned char)s->text[i] < 0x20) return fail_at(s, i, "a control character inside a string", err);
+        if ((unsigned char)s->text[i] < 0x20)
+            return fail_at(s, i, "a control character inside a string", err);
         if (s->text[i] != '\\') {
             i++;
             continue;
@@ -198,7 +205,8 @@ vb_err vb__json_scan_string(vb__json_scan *s, int which, const char **text, size
     *text = s->text + begin;
     *n = i - begin;
     if (held) {
-        if (vb__buffer_append(b, *text, *n) != VB_OK) return vb__fail(err, b->error, "%s%s", s->where, vb_err_message(b->error));
+        if (vb__buffer_append(b, *text, *n) != VB_OK)
+            return vb__fail(err, b->error, "%s%s", s->where, vb_err_message(b->error));
         *text = b->data;
         *n = b->len;
     }
@@ -209,7 +217,8 @@ vb_err vb__json_scan_int(vb__json_scan *s, int32_t max, int32_t *out, vb_error *
     s->at = skip_white(s->text, s->end, s->at);
     size_t i = s->at;
     int64_t x = 0;
-    while (i < s->end && s->text[i] >= '0' && s->text[i] <= '9' && x <= max) x = 10 * x + (s->text[i++] - '0');
+    while (i < s->end && s->text[i] >= '0' && s->text[i] <= '9' && x <= max)
+        x = 10 * x + (s->text[i++] - '0');
     bool number = i > s->at && (s->text[s->at] != '0' || i == s->at + 1);
     if (!number || x > max || (i < s->end && !white(s->text[i]) && s->text[i] != ',' && s->text[i] != '}')) {
         char b[64];

@@ -14,7 +14,8 @@ void vb__normalizer_fini(vb__normalizer *n) {
 
 size_t vb__find_literal(const char *text, size_t len, size_t from, const char *pattern, size_t m) {
     if (from > len) return len;
-    const char *p = m == 1 ? memchr(text + from, pattern[0], len - from) : memmem(text + from, len - from, pattern, m);
+    const char *p =
+        m == 1 ? memchr(text + from, pattern[0], len - from) : memmem(text + from, len - from, pattern, m);
     return p == NULL ? len : (size_t)(p - text);
 }
 
@@ -22,14 +23,17 @@ static bool any_user(const uint8_t *user, size_t a, size_t b) {
     return user != NULL && b > a && memchr(user + a, 1, b - a) != NULL;
 }
 
-static const uint8_t *origins_at(const vb__text_view *t, size_t i) { return t->user == NULL ? NULL : t->user + i; }
+static const uint8_t *origins_at(const vb__text_view *t, size_t i) {
+    return t->user == NULL ? NULL : t->user + i;
+}
 
 /* The next match at or after *from that the stock library would take: an empty one is passed over when it
  * touches the match before. */
 static vb_err next_match(const vb__norm_step *step, vb__norm_scratch *s, const vb__text_view *t, size_t from,
                          size_t last_end, bool *found, size_t *a, size_t *b, vb_error *err) {
     if (step->regex == NULL) {
-        *a = step->n_pattern == 0 ? t->len : vb__find_literal(t->data, t->len, from, step->pattern, step->n_pattern);
+        *a = step->n_pattern == 0 ? t->len
+                                  : vb__find_literal(t->data, t->len, from, step->pattern, step->n_pattern);
         *b = *a + step->n_pattern;
         *found = *a < t->len;
         return VB_OK;
@@ -43,8 +47,8 @@ static vb_err next_match(const vb__norm_step *step, vb__norm_scratch *s, const v
     }
 }
 
-static vb_err replace(const vb__norm_step *step, vb__norm_scratch *s, const vb__text_view *t, vb__textbuf *out,
-                      bool *changed, vb_error *err) {
+static vb_err replace(const vb__norm_step *step, vb__norm_scratch *s, const vb__text_view *t,
+                      vb__textbuf *out, bool *changed, vb_error *err) {
     size_t done = 0, from = 0, last_end = SIZE_MAX;
     for (;;) {
         bool found;
@@ -80,7 +84,8 @@ static vb_err strip_accents(const vb__text_view *t, vb__textbuf *out, bool *chan
         size_t from = i;
         uint32_t c = vb__utf8_next(t->data, t->len, &i);
         utf8proc_category_t k = c < 0x300 ? UTF8PROC_CATEGORY_CN : utf8proc_category((utf8proc_int32_t)c);
-        if (k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_ME) *changed = true;
+        if (k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_ME)
+            *changed = true;
         else VB_TRY(vb__textbuf_copy(out, t->data + from, i - from, origins_at(t, from)));
     }
     return VB_OK;
@@ -131,8 +136,7 @@ vb_err vb__normalizer_run(const vb__normalizer *n, vb__norm_scratch *s, vb__text
         case VB_NORM_STRIP: strip(step, text); break;
         case VB_NORM_STRIP_ACCENTS: e = strip_accents(text, out, &changed); break;
         }
-        if (e == VB_E_LIMIT)
-            return vb__fail(err, e, "text: normalised it has more than %zu bytes", out->max);
+        if (e == VB_E_LIMIT) return vb__fail(err, e, "text: normalised it has more than %zu bytes", out->max);
         if (e != VB_OK) return vb__fail(err, e, "text: %s while normalising", vb_err_message(e));
         if (changed) {
             *text = (vb__text_view){out->data == NULL ? "" : out->data, out->user, out->len};

@@ -11,7 +11,7 @@ typedef enum vb__norm_kind {
     VB_NORM_PREPEND, /* content; nothing before an empty text */
     VB_NORM_REPLACE, /* pattern (or regex) by content */
     VB_NORM_LOWER,
-    VB_NORM_STRIP,   /* left, right */
+    VB_NORM_STRIP,        /* left, right */
     VB_NORM_STRIP_ACCENTS /* drops the characters of category M */
 } vb__norm_kind;
 
@@ -21,7 +21,7 @@ typedef struct vb__norm_step {
     bool left, right;
     char *pattern, *content; /* owned */
     size_t n_pattern, n_content;
-    vb__regex *regex;        /* owned; NULL: the pattern is literal */
+    vb__regex *regex; /* owned; NULL: the pattern is literal */
 } vb__norm_step;
 
 typedef struct vb__normalizer {
@@ -44,7 +44,8 @@ typedef struct vb__text_view {
 
 void vb__normalizer_fini(vb__normalizer *n);
 /* Replaces *text by its normal form, which lives in scratch until the next call (or is the input itself). */
-VB_MUST_USE vb_err vb__normalizer_run(const vb__normalizer *n, vb__norm_scratch *s, vb__text_view *text, vb_error *err);
+VB_MUST_USE vb_err vb__normalizer_run(const vb__normalizer *n, vb__norm_scratch *s, vb__text_view *text,
+                                      vb_error *err);
 
 /* Literal search, linear time: the offset of the first occurrence at or after `from`, or len. m >= 1. */
 size_t vb__find_literal(const char *text, size_t len, size_t from, const char *pattern, size_t m);

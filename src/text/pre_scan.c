@@ -9,10 +9,12 @@ static const struct {
     const char *pattern;
 } known[] = {
     {VB_SCAN_GPT2, "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"},
-    {VB_SCAN_QWEN2, CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" SPACES},
-    {VB_SCAN_QWEN35,
-     CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" SPACES},
-    {VB_SCAN_LLAMA3, CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" SPACES},
+    {VB_SCAN_QWEN2,
+     CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" SPACES},
+    {VB_SCAN_QWEN35, CONTRACTIONS
+     "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" SPACES},
+    {VB_SCAN_LLAMA3,
+     CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" SPACES},
 };
 
 vb__pre_scan vb__pre_scan_of(const char *pattern, size_t n) {
@@ -33,7 +35,9 @@ static const uint8_t class_of[256] = {
 };
 /* clang-format on */
 
-static inline int class_at(const char *t, size_t n, size_t i) { return i < n ? class_of[(unsigned char)t[i]] : 0; }
+static inline int class_at(const char *t, size_t n, size_t i) {
+    return i < n ? class_of[(unsigned char)t[i]] : 0;
+}
 
 static inline size_t run_of(int class, const char *t, size_t n, size_t i) {
     while (i < n && class_of[(unsigned char)t[i]] == class) i++;

@@ -1,6 +1,6 @@
 /* Hand-written scanners for the splitting patterns of published models, for words of ASCII characters only. A
- * scanner answers only where no character beyond ASCII could change the answer; elsewhere the regular expression
- * is asked. */
+ * scanner answers only where no character beyond ASCII could change the answer; elsewhere the regular
+ * expression is asked. */
 #ifndef VB_TEXT_PRE_SCAN_H
 #define VB_TEXT_PRE_SCAN_H
 #include "text/pretokenizer.h"

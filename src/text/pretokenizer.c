@@ -28,9 +28,9 @@ static vb_err do_step(const run *r, int k, const char *text, size_t n, bool firs
 
 typedef struct cutter {
     const run *r;
-    int next;            /* the step that takes the pieces */
+    int next; /* the step that takes the pieces */
     const char *text;
-    bool first;          /* the text begins where the whole input begins */
+    bool first; /* the text begins where the whole input begins */
     bool invert;
     vb__pre_behavior behavior;
     bool held, previous; /* a piece is held back; the last stretch was a match */
@@ -67,8 +67,8 @@ static vb_err cut_end(cutter *c) { return c->held ? cut_emit(c, c->a, c->b) : VB
 
 /* ---- splitters ---- */
 
-/* Stretches of a regular expression, as the stock library finds them: an empty match is not taken where the last
- * match ended. */
+/* Stretches of a regular expression, as the stock library finds them: an empty match is not taken where the
+ * last match ended. */
 static vb_err split_regex(const run *r, const vb__pre_step *step, cutter *c, size_t n) {
     size_t done = 0, from = 0, last_end = SIZE_MAX;
     while (from <= n) {
@@ -179,7 +179,8 @@ static vb_err byte_map(const run *r, int k, const char *text, size_t n, bool fir
     vb__textbuf_clear(b, false);
     vb_err e = vb__textbuf_reserve(b, 2 * n);
     if (e != VB_OK) return out_of_room(r, e);
-    for (size_t i = 0; i < n; i++) b->len += vb__utf8_put(b->data + b->len, vb__byte_char((unsigned char)text[i]));
+    for (size_t i = 0; i < n; i++)
+        b->len += vb__utf8_put(b->data + b->len, vb__byte_char((unsigned char)text[i]));
     return do_step(r, k + 1, b->data, b->len, first);
 }
 
@@ -206,7 +207,12 @@ static vb_err do_step(const run *r, int k, const char *text, size_t n, bool firs
     if (step->kind == VB_PRE_METASPACE) return metaspace(r, k, text, n, first);
     if (step->kind == VB_PRE_BYTE_LEVEL) return byte_level(r, k, text, n, first);
     if (step->kind == VB_PRE_BYTE_MAP) return byte_map(r, k, text, n, first);
-    cutter c = {.r = r, .next = k + 1, .text = text, .first = first, .invert = step->invert, .behavior = step->behavior};
+    cutter c = {.r = r,
+                .next = k + 1,
+                .text = text,
+                .first = first,
+                .invert = step->invert,
+                .behavior = step->behavior};
     switch (step->kind) {
     case VB_PRE_SPLIT:
         if (step->regex != NULL) VB_TRY(split_regex(r, step, &c, n));
@@ -218,8 +224,8 @@ static vb_err do_step(const run *r, int k, const char *text, size_t n, bool firs
     return cut_end(&c);
 }
 
-vb_err vb__pretokenizer_run(const vb__pretokenizer *p, vb__pre_scratch *s, const char *text, size_t n, bool first,
-                            vb__word_fn *word, void *ctx, vb_error *err) {
+vb_err vb__pretokenizer_run(const vb__pretokenizer *p, vb__pre_scratch *s, const char *text, size_t n,
+                            bool first, vb__word_fn *word, void *ctx, vb_error *err) {
     run r = {p, s, word, ctx, err};
     return n == 0 ? VB_OK : do_step(&r, 0, text, n, first);
 }

@@ -4,7 +4,8 @@
 #include "text/text_unicode.h"
 #include <string.h>
 
-/* One automaton (Knuth, Morris, Pratt) per string: `at` is how many of its bytes the text so far ends with. */
+/* One automaton (Knuth, Morris, Pratt) per string: `at` is how many of its bytes the text so far ends with.
+ */
 typedef struct automaton {
     char *s;
     size_t n, at;
@@ -19,7 +20,8 @@ struct vb__stop_matcher {
     bool matched;
 };
 
-vb_err vb__stop_create(const char *const *strings, const size_t *lengths, size_t n, vb__stop_matcher **out, vb_error *err) {
+vb_err vb__stop_create(const char *const *strings, const size_t *lengths, size_t n, vb__stop_matcher **out,
+                       vb_error *err) {
     if (n > VB_LIMIT_STOP_STRINGS)
         return vb__fail(err, VB_E_LIMIT, "stop: %zu strings, expected at most %d", n, VB_LIMIT_STOP_STRINGS);
     vb__stop_matcher *m = vb__calloc(VB_TAG_TEXT, 1, sizeof *m);
@@ -31,11 +33,13 @@ vb_err vb__stop_create(const char *const *strings, const size_t *lengths, size_t
         automaton *a = &m->list[m->n_list++];
         size_t len = lengths[i];
         if (len == 0 || vb__utf8_check(strings[i], len) != len) {
-            e = vb__fail(err, VB_E_ARGUMENT, "stop: string %zu is %s, expected UTF-8 text", i, len == 0 ? "empty" : "not UTF-8");
+            e = vb__fail(err, VB_E_ARGUMENT, "stop: string %zu is %s, expected UTF-8 text", i,
+                         len == 0 ? "empty" : "not UTF-8");
             break;
         }
         if (len > VB_LIMIT_STOP_BYTES) {
-            e = vb__fail(err, VB_E_LIMIT, "stop: string %zu has %zu bytes, expected at most %d", i, len, VB_LIMIT_STOP_BYTES);
+            e = vb__fail(err, VB_E_LIMIT, "stop: string %zu has %zu bytes, expected at most %d", i, len,
+                         VB_LIMIT_STOP_BYTES);
             break;
         }
         a->n = len;
@@ -90,7 +94,8 @@ static bool step(automaton *a, char c) {
     return k == a->n;
 }
 
-vb_err vb__stop_push(vb__stop_matcher *m, const char *text, size_t n, const char **out, size_t *n_out, int32_t *match) {
+vb_err vb__stop_push(vb__stop_matcher *m, const char *text, size_t n, const char **out, size_t *n_out,
+                     int32_t *match) {
     drop_handed_out(m);
     *out = "";
     *n_out = 0;

@@ -16,26 +16,47 @@ struct vb__regex {
 };
 
 /* White_Space, and its complement; both as the inside of a class. */
-#define SPACES "\\t-\\r\\x20\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
+#define SPACES                                                                                               \
+    "\\t-\\r\\x20\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
 #define NO_SPACES                                                                                            \
     "\\x{0}-\\x{8}\\x{E}-\\x{1F}\\x{21}-\\x{84}\\x{86}-\\x{9F}\\x{A1}-\\x{167F}\\x{1681}-\\x{1FFF}"          \
     "\\x{200B}-\\x{2027}\\x{202A}-\\x{202E}\\x{2030}-\\x{205E}\\x{2060}-\\x{2FFF}\\x{3001}-\\x{10FFFF}"
-#define WORDS "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}\\x{1F170}-\\x{1F189}"
+#define WORDS                                                                                                \
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24B6}-\\x{24E9}\\x{1F130}-\\x{1F149}\\x{1F150}-\\x{1F169}\\x{"     \
+    "1F170}-\\x{1F189}"
 #define HEX "0-9A-Fa-f"
 
 /* Long names of categories, which PCRE2 does not know. */
 static const char *const property_names[][2] = {
-    {"letter", "L"},      {"mark", "M"},           {"number", "N"},       {"punctuation", "P"},  {"punct", "P"},
-    {"symbol", "S"},      {"separator", "Z"},      {"other", "C"},        {"alpha", "Alphabetic"}, {"digit", "Nd"},
-    {"decimalnumber", "Nd"}, {"lower", "Lowercase"}, {"upper", "Uppercase"}, {"space", "White_Space"},
-    {"uppercaseletter", "Lu"}, {"lowercaseletter", "Ll"}, {"titlecaseletter", "Lt"}, {"modifierletter", "Lm"},
-    {"otherletter", "Lo"}, {"nonspacingmark", "Mn"}, {"spacingmark", "Mc"}, {"enclosingmark", "Me"},
-    {"control", "Cc"}, {"cntrl", "Cc"},
+    {"letter", "L"},
+    {"mark", "M"},
+    {"number", "N"},
+    {"punctuation", "P"},
+    {"punct", "P"},
+    {"symbol", "S"},
+    {"separator", "Z"},
+    {"other", "C"},
+    {"alpha", "Alphabetic"},
+    {"digit", "Nd"},
+    {"decimalnumber", "Nd"},
+    {"lower", "Lowercase"},
+    {"upper", "Uppercase"},
+    {"space", "White_Space"},
+    {"uppercaseletter", "Lu"},
+    {"lowercaseletter", "Ll"},
+    {"titlecaseletter", "Lt"},
+    {"modifierletter", "Lm"},
+    {"otherletter", "Lo"},
+    {"nonspacingmark", "Mn"},
+    {"spacingmark", "Mc"},
+    {"enclosingmark", "Me"},
+    {"control", "Cc"},
+    {"cntrl", "Cc"},
 };
 
 static vb_err unsupported(vb_error *err, const char *what, const char *name, size_t at) {
-    return vb__fail(err, VB_E_UNSUPPORTED, "%s: %s at byte %zu of the regular expression is not supported", what, name,
-                    at);
+    return vb__fail(err, VB_E_UNSUPPORTED, "%s: %s at byte %zu of the regular expression is not supported",
+                    what, name, at);
 }
 
 /* \p{Name} or \pX at p[i] ('p' or 'P'); returns the index behind it, 0 when malformed. */
@@ -52,7 +73,8 @@ static size_t put_property(vb__buffer *b, const char *p, size_t n, size_t i) {
     char plain[64];
     size_t k = 0;
     for (size_t j = from + negated; j < end; j++)
-        if (p[j] != '_' && p[j] != ' ' && p[j] != '-') plain[k++] = (char)(p[j] >= 'A' && p[j] <= 'Z' ? p[j] + 32 : p[j]);
+        if (p[j] != '_' && p[j] != ' ' && p[j] != '-')
+            plain[k++] = (char)(p[j] >= 'A' && p[j] <= 'Z' ? p[j] + 32 : p[j]);
     plain[k] = '\0';
     const char *name = NULL;
     for (size_t j = 0; j < sizeof property_names / sizeof *property_names; j++)
@@ -96,7 +118,8 @@ static vb_err put_escape(vb__buffer *b, const char *p, size_t n, size_t i, bool 
     case 'k': return unsupported(err, what, "a sub-expression call or reference", i);
     case 'u': {
         if (i + 6 > n || strspn(p + i + 2, "0123456789abcdefABCDEF") < 4)
-            return vb__fail(err, VB_E_FORMAT, "%s: \\u at byte %zu of the regular expression needs 4 hex digits", what, i);
+            return vb__fail(err, VB_E_FORMAT,
+                            "%s: \\u at byte %zu of the regular expression needs 4 hex digits", what, i);
         (void)vb__buffer_printf(b, "\\x{%.4s}", p + i + 2);
         *next = i + 6;
         return VB_OK;
@@ -105,7 +128,8 @@ static vb_err put_escape(vb__buffer *b, const char *p, size_t n, size_t i, bool 
     case 'P':
         *next = put_property(b, p, n, i + 1);
         if (*next == 0)
-            return vb__fail(err, VB_E_FORMAT, "%s: malformed \\p at byte %zu of the regular expression", what, i);
+            return vb__fail(err, VB_E_FORMAT, "%s: malformed \\p at byte %zu of the regular expression", what,
+                            i);
         return VB_OK;
     default: break;
     }
@@ -150,8 +174,8 @@ static vb_err translate(const char *p, size_t n, vb__buffer *b, const char *what
 
 vb_err vb__regex_create(const char *pattern, size_t len, const char *what, vb__regex **out, vb_error *err) {
     if (len > PATTERN_MAX)
-        return vb__fail(err, VB_E_LIMIT, "%s: the regular expression has %zu bytes, expected at most %d", what, len,
-                        PATTERN_MAX);
+        return vb__fail(err, VB_E_LIMIT, "%s: the regular expression has %zu bytes, expected at most %d",
+                        what, len, PATTERN_MAX);
     vb__buffer b;
     vb__buffer_init(&b, TRANSLATED_MAX);
     vb__regex *r = vb__calloc(VB_TAG_TEXT, 1, sizeof *r);
@@ -168,13 +192,14 @@ vb_err vb__regex_create(const char *pattern, size_t len, const char *what, vb__r
     (void)pcre2_set_newline(context, PCRE2_NEWLINE_LF);
     int code;
     PCRE2_SIZE at;
-    r->code = pcre2_compile((PCRE2_SPTR)r->translated, n,
-                            PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code, &at, context);
+    r->code =
+        pcre2_compile((PCRE2_SPTR)r->translated, n,
+                      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code, &at, context);
     if (r->code == NULL) {
         PCRE2_UCHAR text[160];
         (void)pcre2_get_error_message(code, text, sizeof text);
-        e = vb__fail(err, VB_E_FORMAT, "%s: regular expression, byte %zu after translation: %s", what, (size_t)at,
-                     (const char *)text);
+        e = vb__fail(err, VB_E_FORMAT, "%s: regular expression, byte %zu after translation: %s", what,
+                     (size_t)at, (const char *)text);
         goto out;
     }
     r->jit = pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE) == 0;
@@ -219,17 +244,20 @@ vb_err vb__regex_find(const vb__regex *r, vb__regex_scratch *s, const char *text
     if (s->jit_stack == NULL && scratch_init(s) != VB_OK)
         return vb__fail(err, VB_E_MEMORY, "regular expression: out of memory");
     int rc = PCRE2_ERROR_JIT_STACKLIMIT;
-    if (r->jit) rc = pcre2_jit_match(r->code, (PCRE2_SPTR)text, len, from, PCRE2_NO_UTF_CHECK, s->match_data, s->match_context);
+    if (r->jit)
+        rc = pcre2_jit_match(r->code, (PCRE2_SPTR)text, len, from, PCRE2_NO_UTF_CHECK, s->match_data,
+                             s->match_context);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT) /* the interpreter keeps its stack on the heap */
-        rc = pcre2_match(r->code, (PCRE2_SPTR)text, len, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, s->match_data,
-                         s->match_context);
+        rc = pcre2_match(r->code, (PCRE2_SPTR)text, len, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
+                         s->match_data, s->match_context);
     if (rc == PCRE2_ERROR_NOMATCH) {
         *found = false;
         return VB_OK;
     }
     if (rc < 0)
         return vb__fail(err, rc == PCRE2_ERROR_NOMEMORY ? VB_E_MEMORY : VB_E_LIMIT,
-                        "regular expression: gave up at byte %zu of a text of %zu (PCRE2 error %d)", from, len, rc);
+                        "regular expression: gave up at byte %zu of a text of %zu (PCRE2 error %d)", from,
+                        len, rc);
     const PCRE2_SIZE *v = pcre2_get_ovector_pointer(s->match_data);
     *found = true;
     *begin = v[0];

@@ -82,8 +82,10 @@ size_t vb__utf8_check(const char *s, size_t n) {
         unsigned c = p[i], low = 0x80, high = 0xbf;
         size_t more;
         if (c >= 0xc2 && c <= 0xdf) more = 1;
-        else if (c >= 0xe0 && c <= 0xef) more = 2, low = c == 0xe0 ? 0xa0 : 0x80, high = c == 0xed ? 0x9f : 0xbf;
-        else if (c >= 0xf0 && c <= 0xf4) more = 3, low = c == 0xf0 ? 0x90 : 0x80, high = c == 0xf4 ? 0x8f : 0xbf;
+        else if (c >= 0xe0 && c <= 0xef)
+            more = 2, low = c == 0xe0 ? 0xa0 : 0x80, high = c == 0xed ? 0x9f : 0xbf;
+        else if (c >= 0xf0 && c <= 0xf4)
+            more = 3, low = c == 0xf0 ? 0x90 : 0x80, high = c == 0xf4 ? 0x8f : 0xbf;
         else return i;
         if (more >= n - i || p[i + 1] < low || p[i + 1] > high) return i;
         for (size_t k = 2; k <= more; k++)
@@ -120,8 +122,8 @@ size_t vb__utf8_put(char out[4], uint32_t c) {
 
 bool vb__char_is_space(uint32_t c) {
     if (c < 0x80) return c == ' ' || (c >= 9 && c <= 13);
-    return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 ||
-           c == 0x202f || c == 0x205f || c == 0x3000;
+    return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 ||
+           c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
 bool vb__char_is_numeric(uint32_t c) {
@@ -143,8 +145,7 @@ bool vb__char_is_punct(uint32_t c) {
 }
 
 bool vb__char_is_word(uint32_t c) {
-    if (c < 0x80)
-        return c == '_' || (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z');
+    if (c < 0x80) return c == '_' || (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z');
     switch (utf8proc_category((utf8proc_int32_t)c)) {
     case UTF8PROC_CATEGORY_LU:
     case UTF8PROC_CATEGORY_LL:
@@ -188,12 +189,12 @@ void vb__nf_work_fini(vb__nf_work *w) {
 /* Characters that NFC leaves alone and that never combine with one before them. Only a filter for speed: what
  * it does not name takes the full path. */
 static bool nfc_inert(uint32_t c) {
-    return c < 0x300 || (c >= 0x400 && c <= 0x482) || (c >= 0x48a && c <= 0x52f) || (c >= 0x5d0 && c <= 0x5ea) ||
-           (c >= 0x620 && c <= 0x64a) || (c >= 0x2010 && c <= 0x205e) || (c >= 0x20a0 && c <= 0x20bf) ||
-           (c >= 0x2190 && c <= 0x22ff) || (c >= 0x2500 && c <= 0x2adb) || (c >= 0x3001 && c <= 0x3029) ||
-           (c >= 0x3041 && c <= 0x3096) || (c >= 0x30a0 && c <= 0x30fe) || (c >= 0x3400 && c <= 0x9fff) ||
-           (c >= 0xac00 && c <= 0xd7a3) || (c >= 0xe000 && c <= 0xf8ff) || (c >= 0xff01 && c <= 0xffef) ||
-           (c >= 0x1f300 && c <= 0x1faff);
+    return c < 0x300 || (c >= 0x400 && c <= 0x482) || (c >= 0x48a && c <= 0x52f) ||
+           (c >= 0x5d0 && c <= 0x5ea) || (c >= 0x620 && c <= 0x64a) || (c >= 0x2010 && c <= 0x205e) ||
+           (c >= 0x20a0 && c <= 0x20bf) || (c >= 0x2190 && c <= 0x22ff) || (c >= 0x2500 && c <= 0x2adb) ||
+           (c >= 0x3001 && c <= 0x3029) || (c >= 0x3041 && c <= 0x3096) || (c >= 0x30a0 && c <= 0x30fe) ||
+           (c >= 0x3400 && c <= 0x9fff) || (c >= 0xac00 && c <= 0xd7a3) || (c >= 0xe000 && c <= 0xf8ff) ||
+           (c >= 0xff01 && c <= 0xffef) || (c >= 0x1f300 && c <= 0x1faff);
 }
 
 /* The end of the stretch that has to be normalised together, which begins at the non-ASCII character s[i]:
@@ -217,22 +218,23 @@ static vb_err work_reserve(vb__nf_work *w, size_t need) {
     return VB_OK;
 }
 
-/* The stock library normalises by the tables of Unicode 9, and models were trained on what it gives. Marks that came
- * later have combining class 0 there, and characters that came later have no decomposition. */
+/* The stock library normalises by the tables of Unicode 9, and models were trained on what it gives. Marks
+ * that came later have combining class 0 there, and characters that came later have no decomposition. */
 typedef struct range {
     int32_t first, last;
 } range;
 static const range late_marks[] = {
-    {0x7fd, 0x7fd}, {0x898, 0x89f}, {0x8ca, 0x8d3}, {0x9fe, 0x9fe}, {0xc3c, 0xc3c}, {0xd3b, 0xd3c},
-    {0xeba, 0xeba}, {0x1715, 0x1715}, {0x1abf, 0x1ace}, {0x1df6, 0x1dfa}, {0xa82c, 0xa82c},
-    {0x10d24, 0x10d27}, {0x10eab, 0x10eac}, {0x10efd, 0x10eff}, {0x10f46, 0x10f50}, {0x10f82, 0x10f85},
-    {0x11070, 0x11070}, {0x1133b, 0x1133b}, {0x1145e, 0x1145e}, {0x11839, 0x1183a}, {0x1193d, 0x1193e},
-    {0x11943, 0x11943}, {0x119e0, 0x119e0}, {0x11a34, 0x11a34}, {0x11a47, 0x11a47}, {0x11a99, 0x11a99},
-    {0x11d42, 0x11d42}, {0x11d44, 0x11d45}, {0x11d97, 0x11d97}, {0x11f41, 0x11f42}, {0x16ff0, 0x16ff1},
-    {0x1e08f, 0x1e08f}, {0x1e130, 0x1e136}, {0x1e2ae, 0x1e2ae}, {0x1e2ec, 0x1e2ef}, {0x1e4ec, 0x1e4ef},
+    {0x7fd, 0x7fd},     {0x898, 0x89f},     {0x8ca, 0x8d3},     {0x9fe, 0x9fe},     {0xc3c, 0xc3c},
+    {0xd3b, 0xd3c},     {0xeba, 0xeba},     {0x1715, 0x1715},   {0x1abf, 0x1ace},   {0x1df6, 0x1dfa},
+    {0xa82c, 0xa82c},   {0x10d24, 0x10d27}, {0x10eab, 0x10eac}, {0x10efd, 0x10eff}, {0x10f46, 0x10f50},
+    {0x10f82, 0x10f85}, {0x11070, 0x11070}, {0x1133b, 0x1133b}, {0x1145e, 0x1145e}, {0x11839, 0x1183a},
+    {0x1193d, 0x1193e}, {0x11943, 0x11943}, {0x119e0, 0x119e0}, {0x11a34, 0x11a34}, {0x11a47, 0x11a47},
+    {0x11a99, 0x11a99}, {0x11d42, 0x11d42}, {0x11d44, 0x11d45}, {0x11d97, 0x11d97}, {0x11f41, 0x11f42},
+    {0x16ff0, 0x16ff1}, {0x1e08f, 0x1e08f}, {0x1e130, 0x1e136}, {0x1e2ae, 0x1e2ae}, {0x1e2ec, 0x1e2ef},
+    {0x1e4ec, 0x1e4ef},
 };
 static const range late_decompositions[] = {
-    {0x32ff, 0x32ff}, {0xa7f2, 0xa7f4}, {0xab69, 0xab69}, {0x10781, 0x10785}, {0x10787, 0x107b0},
+    {0x32ff, 0x32ff},   {0xa7f2, 0xa7f4},   {0xab69, 0xab69},   {0x10781, 0x10785}, {0x10787, 0x107b0},
     {0x107b2, 0x107ba}, {0x11938, 0x11938}, {0x1e030, 0x1e06d}, {0x1f16c, 0x1f16c}, {0x1fbf0, 0x1fbf9},
 };
 
@@ -247,7 +249,8 @@ static bool in_ranges(const range *r, size_t n, int32_t c) {
 }
 
 static bool is_late_mark(int32_t c) {
-    return c >= late_marks[0].first && c <= 0x1e4ef && in_ranges(late_marks, sizeof late_marks / sizeof *late_marks - 1, c);
+    return c >= late_marks[0].first && c <= 0x1e4ef &&
+           in_ranges(late_marks, sizeof late_marks / sizeof *late_marks - 1, c);
 }
 
 static bool is_late_decomposition(int32_t c) {
@@ -280,8 +283,8 @@ static void sort_marks(int32_t *c, size_t n, int32_t *tmp) {
     memcpy(c, tmp, n * sizeof *c);
 }
 
-/* Characters before which no composition reaches, where utf8proc thinks otherwise: U+11A7 stands for "no final
- * consonant", but it is taken for one and dropped; the others are newer than Unicode 9. */
+/* Characters before which no composition reaches, where utf8proc thinks otherwise: U+11A7 stands for "no
+ * final consonant", but it is taken for one and dropped; the others are newer than Unicode 9. */
 static bool starts_part(int32_t c) { return c == 0x11a7 || c == 0x11930 || (c >= 0x7fd && is_late_mark(c)); }
 
 static vb_err compose(int32_t *c, size_t *len) {
@@ -289,8 +292,8 @@ static vb_err compose(int32_t *c, size_t *len) {
     for (size_t i = 0; i < *len;) {
         size_t j = i + 1;
         while (j < *len && !starts_part(c[j])) j++;
-        utf8proc_ssize_t k = utf8proc_normalize_utf32(c + i, (utf8proc_ssize_t)(j - i),
-                                                      (utf8proc_option_t)(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
+        utf8proc_ssize_t k = utf8proc_normalize_utf32(
+            c + i, (utf8proc_ssize_t)(j - i), (utf8proc_option_t)(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
         if (k < 0) return VB_E_INTERNAL;
         memmove(c + out, c + i, (size_t)k * sizeof *c);
         out += (size_t)k;
@@ -300,7 +303,8 @@ static vb_err compose(int32_t *c, size_t *len) {
     return VB_OK;
 }
 
-static vb_err normalize_run(vb__nf kind, const char *s, size_t n, bool user, vb__nf_work *w, vb__textbuf *out) {
+static vb_err normalize_run(vb__nf kind, const char *s, size_t n, bool user, vb__nf_work *w,
+                            vb__textbuf *out) {
     const int compat = kind == VB_NFKC || kind == VB_NFKD ? UTF8PROC_COMPAT : 0;
     size_t len = 0;
     for (size_t i = 0; i < n;) {
@@ -311,8 +315,9 @@ static vb_err normalize_run(vb__nf kind, const char *s, size_t n, bool user, vb_
             continue;
         }
         int last = 0;
-        utf8proc_ssize_t k = utf8proc_decompose_char((utf8proc_int32_t)c, w->chars + len, 32,
-                                                     (utf8proc_option_t)(UTF8PROC_DECOMPOSE | UTF8PROC_STABLE | compat), &last);
+        utf8proc_ssize_t k = utf8proc_decompose_char(
+            (utf8proc_int32_t)c, w->chars + len, 32,
+            (utf8proc_option_t)(UTF8PROC_DECOMPOSE | UTF8PROC_STABLE | compat), &last);
         if (k < 0 || k > 32) return VB_E_INTERNAL;
         len += (size_t)k;
     }
@@ -327,9 +332,7 @@ static vb_err normalize_run(vb__nf kind, const char *s, size_t n, bool user, vb_
         sort_marks(w->chars + i, j - i, w->chars + len);
         i = j;
     }
-    if (kind == VB_NFC || kind == VB_NFKC) {
-        VB_TRY(compose(w->chars, &len));
-    }
+    if (kind == VB_NFC || kind == VB_NFKC) { VB_TRY(compose(w->chars, &len)); }
     for (size_t i = 0; i < len; i++) {
         char c[4];
         VB_TRY(vb__textbuf_put(out, c, vb__utf8_put(c, (uint32_t)w->chars[i]), user));

@@ -30,14 +30,21 @@ size_t vb__utf8_check(const char *s, size_t n);
 static inline uint32_t vb__utf8_next(const char *s, size_t n, size_t *pos) {
     const unsigned char *p = (const unsigned char *)s + *pos;
     (void)n;
-    if (p[0] < 0x80) { *pos += 1; return p[0]; }
-    if (p[0] < 0xe0) { *pos += 2; return (uint32_t)(p[0] & 31) << 6 | (p[1] & 63); }
+    if (p[0] < 0x80) {
+        *pos += 1;
+        return p[0];
+    }
+    if (p[0] < 0xe0) {
+        *pos += 2;
+        return (uint32_t)(p[0] & 31) << 6 | (p[1] & 63);
+    }
     if (p[0] < 0xf0) {
         *pos += 3;
         return (uint32_t)(p[0] & 15) << 12 | (uint32_t)(p[1] & 63) << 6 | (p[2] & 63);
     }
     *pos += 4;
-    return (uint32_t)(p[0] & 7) << 18 | (uint32_t)(p[1] & 63) << 12 | (uint32_t)(p[2] & 63) << 6 | (p[3] & 63);
+    return (uint32_t)(p[0] & 7) << 18 | (uint32_t)(p[1] & 63) << 12 | (uint32_t)(p[2] & 63) << 6 |
+           (p[3] & 63);
 }
 /* Bytes of the character whose first byte is c. */
 static inline size_t vb__utf8_len(unsigned char c) { return c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4; }
@@ -62,8 +69,9 @@ typedef struct vb__nf_work {
 void vb__nf_work_fini(vb__nf_work *w);
 
 /* Appends the normal form of valid UTF-8 to out and sets *changed; when nothing would change, *changed is
- * false and out is left alone. Where characters of both origins meet in one sequence, the result is user data.
- * Linear in n for any input (a run of combining marks is sorted by counting). VB_E_MEMORY, VB_E_LIMIT. */
+ * false and out is left alone. Where characters of both origins meet in one sequence, the result is user
+ * data. Linear in n for any input (a run of combining marks is sorted by counting). VB_E_MEMORY, VB_E_LIMIT.
+ */
 VB_MUST_USE vb_err vb__normalize_unicode(vb__nf kind, const char *s, size_t n, const uint8_t *user,
                                          vb__nf_work *work, vb__textbuf *out, bool *changed);
 

@@ -40,7 +40,8 @@ static vb_err encode_line(const vb__tokenizer *t, vb__json_at at, vb__buffer *ou
     vb_err e = vb__tokenizer_encode(t, json_string_value(text), json_string_length(text), &o, &ids, err);
     if (e == VB_OK) {
         (void)vb__buffer_puts(out, "{\"ids\": [");
-        for (size_t i = 0; i < ids.len; i++) (void)vb__buffer_printf(out, i == 0 ? "%d" : ", %d", ids.data[i]);
+        for (size_t i = 0; i < ids.len; i++)
+            (void)vb__buffer_printf(out, i == 0 ? "%d" : ", %d", ids.data[i]);
         e = vb__buffer_puts(out, "]}\n");
         if (e != VB_OK) e = vb__fail(err, e, "output: %s", vb_err_message(e));
     }
@@ -62,7 +63,8 @@ static vb_err decode_line(const vb__tokenizer *t, vb__json_at at, vb__buffer *ou
         const json_t *v = json_array_get(list, i);
         char b[80];
         if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > INT32_MAX)
-            e = vb__fail(err, VB_E_ARGUMENT, "ids[%zu]: %s, expected a token id", i, vb__json_is(v, b, sizeof b));
+            e = vb__fail(err, VB_E_ARGUMENT, "ids[%zu]: %s, expected a token id", i,
+                         vb__json_is(v, b, sizeof b));
         else ids[i] = (int32_t)json_integer_value(v);
     }
     if (e == VB_OK) e = vb__tokenizer_decode(t, ids, n, skip, &text, err);
@@ -77,7 +79,8 @@ static vb_err decode_line(const vb__tokenizer *t, vb__json_at at, vb__buffer *ou
     return e;
 }
 
-vb_err vb__tokenize_line(const vb__tokenizer *t, bool decode, const char *line, size_t n, vb__buffer *out, vb_error *err) {
+vb_err vb__tokenize_line(const vb__tokenizer *t, bool decode, const char *line, size_t n, vb__buffer *out,
+                         vb_error *err) {
     vb_error why = {.code = VB_OK};
     json_t *v = NULL;
     size_t before = out->len;

@@ -111,24 +111,29 @@ void vb__tokenizer_destroy(vb__tokenizer *t) {
 
 #define SHOW(n) ((int)((n) > 40 ? 40 : (n)))
 
-vb_err vb__tokenizer_add_token(vb__tokenizer *t, const vb__added_token *x, int32_t id_limit, const char *where, vb_error *err) {
+vb_err vb__tokenizer_add_token(vb__tokenizer *t, const vb__added_token *x, int32_t id_limit,
+                               const char *where, vb_error *err) {
     if (x->id < 0 || x->id >= id_limit)
-        return vb__fail(err, VB_E_RANGE, "%sid: \"%.*s\" has id %d, expected one below %d", where, SHOW(x->len), x->text, x->id, id_limit);
+        return vb__fail(err, VB_E_RANGE, "%sid: \"%.*s\" has id %d, expected one below %d", where,
+                        SHOW(x->len), x->text, x->id, id_limit);
     size_t n = 0;
     const char *other = vb__vocabulary_text(&t->model, x->id, &n);
     if (other != NULL && (n != x->len || memcmp(other, x->text, n) != 0))
-        return vb__fail(err, VB_E_MISMATCH, "%sid: \"%.*s\" has id %d, which is \"%.*s\" in the vocabulary", where, SHOW(x->len),
-                        x->text, x->id, SHOW(n), other);
+        return vb__fail(err, VB_E_MISMATCH, "%sid: \"%.*s\" has id %d, which is \"%.*s\" in the vocabulary",
+                        where, SHOW(x->len), x->text, x->id, SHOW(n), other);
     int32_t own = vb__vocabulary_find(&t->model, x->text, x->len);
     if (own >= 0 && own != x->id && other == NULL)
-        return vb__fail(err, VB_E_MISMATCH, "%sid: \"%.*s\" has id %d, but %d in the vocabulary", where, SHOW(x->len), x->text, x->id, own);
+        return vb__fail(err, VB_E_MISMATCH, "%sid: \"%.*s\" has id %d, but %d in the vocabulary", where,
+                        SHOW(x->len), x->text, x->id, own);
     vb_err e = vb__added_add(&t->added, x);
     switch (e) {
     case VB_OK: return VB_OK;
-    case VB_E_MISMATCH: return vb__fail(err, e, "%sid: \"%.*s\" or its id %d is used by another added token", where, SHOW(x->len), x->text, x->id);
+    case VB_E_MISMATCH:
+        return vb__fail(err, e, "%sid: \"%.*s\" or its id %d is used by another added token", where,
+                        SHOW(x->len), x->text, x->id);
     case VB_E_LIMIT:
-        return vb__fail(err, e, "%scontent: \"%.*s...\" has %zu bytes, expected at most %d", where, SHOW(x->len), x->text, x->len,
-                        VB_LIMIT_ADDED_TOKEN_BYTES);
+        return vb__fail(err, e, "%scontent: \"%.*s...\" has %zu bytes, expected at most %d", where,
+                        SHOW(x->len), x->text, x->len, VB_LIMIT_ADDED_TOKEN_BYTES);
     default: return vb__fail(err, e, "%sout of memory", where);
     }
 }
@@ -149,7 +154,8 @@ static vb_err make_token_bytes(vb__tokenizer *t, vb_error *err) {
     vb__dec_stream_fini(&s);
     t->token_bytes = e == VB_OK ? vb__buffer_take(&b) : NULL;
     vb__buffer_fini(&b);
-    return t->token_bytes == NULL ? vb__fail(err, e == VB_OK ? VB_E_MEMORY : e, "tokenizer: out of memory") : VB_OK;
+    return t->token_bytes == NULL ? vb__fail(err, e == VB_OK ? VB_E_MEMORY : e, "tokenizer: out of memory")
+                                  : VB_OK;
 }
 
 vb_err vb__tokenizer_finish(vb__tokenizer *t, vb_error *err) {
@@ -180,9 +186,12 @@ typedef struct job {
 
 static vb_err encode_model(const job *j, const char *word, size_t n, vb_error *err) {
     const vb__tokenizer *t = j->t;
-    if (t->is_unigram) return vb__unigram_encode(&t->unigram, &t->model, &j->s->unigram, word, n, j->out, err);
+    if (t->is_unigram)
+        return vb__unigram_encode(&t->unigram, &t->model, &j->s->unigram, word, n, j->out, err);
     vb_err e = vb__bpe_encode(&t->bpe, &t->model, &j->s->bpe, word, n, j->out);
-    if (e == VB_E_LIMIT) return vb__fail(err, e, "text: a word of %zu bytes, expected at most %d symbols", n, VB_LIMIT_WORD_SYMBOLS);
+    if (e == VB_E_LIMIT)
+        return vb__fail(err, e, "text: a word of %zu bytes, expected at most %d symbols", n,
+                        VB_LIMIT_WORD_SYMBOLS);
     return e == VB_OK ? e : vb__fail(err, e, "text: %s", vb_err_message(e));
 }
 
@@ -195,7 +204,8 @@ static vb_err encode_cached(const job *j, const char *word, size_t n, vb_error *
     uint64_t h = (key[0] ^ key[1] * 0x9e3779b97f4a7c15u ^ key[2] * 0xc2b2ae3d27d4eb4fu) * 0xd6e8feb86659fd93u;
     cached_word *c = &j->s->cache[h >> 32 & (CACHE_SLOTS - 1)];
     if (c->key[0] == key[0] && c->key[1] == key[1] && c->key[2] == key[2]) {
-        if (vb__ids_reserve(j->out, CACHE_IDS) != VB_OK) return vb__fail(err, VB_E_MEMORY, "text: out of memory");
+        if (vb__ids_reserve(j->out, CACHE_IDS) != VB_OK)
+            return vb__fail(err, VB_E_MEMORY, "text: out of memory");
         memcpy(j->out->data + j->out->len, c->id, sizeof c->id);
         j->out->len += c->n;
         return VB_OK;
@@ -219,7 +229,8 @@ static int32_t whole_word(const job *j, const char *word, size_t n) {
     vb__textbuf *b = &j->s->mapped;
     vb__textbuf_clear(b, false);
     if (vb__textbuf_reserve(b, 2 * n) != VB_OK) return VB_NO_TOKEN;
-    for (size_t i = 0; i < n; i++) b->len += vb__utf8_put(b->data + b->len, vb__byte_char((unsigned char)word[i]));
+    for (size_t i = 0; i < n; i++)
+        b->len += vb__utf8_put(b->data + b->len, vb__byte_char((unsigned char)word[i]));
     return vb__vocabulary_find(&t->model, b->data, b->len);
 }
 
@@ -228,7 +239,9 @@ static vb_err encode_word(void *ctx, const char *word, size_t n, vb_error *err) 
     const vb__bpe *b = &j->t->bpe;
     if (b->ignore_merges) {
         int32_t id = whole_word(j, word, n);
-        if (id >= 0) return vb__ids_push(j->out, id) == VB_OK ? VB_OK : vb__fail(err, VB_E_MEMORY, "text: out of memory");
+        if (id >= 0)
+            return vb__ids_push(j->out, id) == VB_OK ? VB_OK
+                                                     : vb__fail(err, VB_E_MEMORY, "text: out of memory");
     }
     while (b->joined != NULL && n > 0) {
         size_t part = vb__bpe_next_cut(b, &j->t->model, word, n);
@@ -247,19 +260,23 @@ static vb__text_view part_of(vb__text_view v, size_t a, size_t b) {
     return (vb__text_view){v.data + a, v.user == NULL ? NULL : v.user + a, b - a};
 }
 
-/* Text between the added tokens of the raw text: normalised as one piece, then searched for those added tokens
- * that are looked for in normalised text. */
+/* Text between the added tokens of the raw text: normalised as one piece, then searched for those added
+ * tokens that are looked for in normalised text. */
 static vb_err encode_section(const job *j, vb__text_view v, bool first, vb_error *err) {
     const vb__tokenizer *t = j->t;
     VB_TRY(vb__normalizer_run(&t->normalizer, &j->s->norm, &v, err));
     size_t done = 0;
     if (t->added.any_normal && j->parse != VB_PARSE_NONE) {
-        vb__added_search q = {.trie = &t->added.normal, .tokens = &t->added, .text = &v, .hide_special = j->parse == VB_PARSE_NOT_SPECIAL};
+        vb__added_search q = {.trie = &t->added.normal,
+                              .tokens = &t->added,
+                              .text = &v,
+                              .hide_special = j->parse == VB_PARSE_NOT_SPECIAL};
         const vb__added_token *x;
         size_t a, b;
         while (vb__added_next(&q, &x, &a, &b)) {
             if (a > done) VB_TRY(encode_plain(j, v.data + done, a - done, first && done == 0, err));
-            if (vb__ids_push(j->out, x->id) != VB_OK) return vb__fail(err, VB_E_MEMORY, "text: out of memory");
+            if (vb__ids_push(j->out, x->id) != VB_OK)
+                return vb__fail(err, VB_E_MEMORY, "text: out of memory");
             done = b;
         }
     }
@@ -270,12 +287,16 @@ static vb_err encode_text(const job *j, vb__text_view v, vb_error *err) {
     const vb__tokenizer *t = j->t;
     size_t done = 0;
     if (j->parse != VB_PARSE_NONE) {
-        vb__added_search q = {.trie = &t->added.raw, .tokens = &t->added, .text = &v, .hide_special = j->parse == VB_PARSE_NOT_SPECIAL};
+        vb__added_search q = {.trie = &t->added.raw,
+                              .tokens = &t->added,
+                              .text = &v,
+                              .hide_special = j->parse == VB_PARSE_NOT_SPECIAL};
         const vb__added_token *x;
         size_t a, b;
         while (vb__added_next(&q, &x, &a, &b)) {
             if (a > done) VB_TRY(encode_section(j, part_of(v, done, a), done == 0, err));
-            if (vb__ids_push(j->out, x->id) != VB_OK) return vb__fail(err, VB_E_MEMORY, "text: out of memory");
+            if (vb__ids_push(j->out, x->id) != VB_OK)
+                return vb__fail(err, VB_E_MEMORY, "text: out of memory");
             done = b;
         }
     }
@@ -289,7 +310,9 @@ static vb_err fill_origins(scratch *s, size_t n, const vb__encode_options *o, vb
     size_t at = 0;
     for (size_t i = 0; i < o->n_spans; i++) {
         size_t end = o->spans[i].end;
-        if (end < at || end > n) return vb__fail(err, VB_E_ARGUMENT, "spans: span %zu ends at %zu, expected %zu..%zu", i, end, at, n);
+        if (end < at || end > n)
+            return vb__fail(err, VB_E_ARGUMENT, "spans: span %zu ends at %zu, expected %zu..%zu", i, end, at,
+                            n);
         memset(s->user + at, o->spans[i].user, end - at);
         at = end;
     }
@@ -303,12 +326,13 @@ static vb_err push_all(vb__ids *out, const int32_t *ids, int n, vb_error *err) {
     return VB_OK;
 }
 
-vb_err vb__tokenizer_encode(const vb__tokenizer *t, const char *text, size_t n, const vb__encode_options *options,
-                            vb__ids *out, vb_error *err) {
+vb_err vb__tokenizer_encode(const vb__tokenizer *t, const char *text, size_t n,
+                            const vb__encode_options *options, vb__ids *out, vb_error *err) {
     static const vb__encode_options plain = {0};
     const vb__encode_options *o = options == NULL ? &plain : options;
     if (n > VB_LIMIT_PROMPT_BYTES)
-        return vb__fail(err, VB_E_LIMIT, "text: has %zu bytes, expected at most %d", n, VB_LIMIT_PROMPT_BYTES);
+        return vb__fail(err, VB_E_LIMIT, "text: has %zu bytes, expected at most %d", n,
+                        VB_LIMIT_PROMPT_BYTES);
     size_t bad = vb__utf8_check(text, n), before = out->len;
     if (bad != n) return vb__fail(err, VB_E_FORMAT, "text: byte %zu is not UTF-8", bad);
     scratch *s = scratch_take(t);
@@ -332,8 +356,8 @@ out:
 
 /* ---- decoding ---- */
 
-vb_err vb__tokenizer_decode(const vb__tokenizer *t, const int32_t *ids, size_t n, bool skip_special, vb__buffer *out,
-                            vb_error *err) {
+vb_err vb__tokenizer_decode(const vb__tokenizer *t, const int32_t *ids, size_t n, bool skip_special,
+                            vb__buffer *out, vb_error *err) {
     vb__dec_stream s;
     vb__dec_stream_init(&s);
     vb_err e = VB_OK;
@@ -374,7 +398,9 @@ bool vb__tokenizer_has_id(const vb__tokenizer *t, int32_t id) {
     return vb__tokenizer_token_text(t, id, &n) != NULL;
 }
 
-bool vb__tokenizer_is_added(const vb__tokenizer *t, int32_t id) { return vb__added_of(&t->added, id) != NULL; }
+bool vb__tokenizer_is_added(const vb__tokenizer *t, int32_t id) {
+    return vb__added_of(&t->added, id) != NULL;
+}
 
 bool vb__tokenizer_is_special(const vb__tokenizer *t, int32_t id) {
     const vb__added_token *x = vb__added_of(&t->added, id);

@@ -1,6 +1,6 @@
-/* The tokenizer of a model: text to token ids and back. Made from tokenizer.json (with tokenizer_config.json) or
- * from the arrays of a GGUF file; immutable afterwards, and used by any number of threads at once. Not here: chat
- * templates; streams of tokens and stop strings (detokenizer.h). */
+/* The tokenizer of a model: text to token ids and back. Made from tokenizer.json (with tokenizer_config.json)
+ * or from the arrays of a GGUF file; immutable afterwards, and used by any number of threads at once. Not
+ * here: chat templates; streams of tokens and stop strings (detokenizer.h). */
 #ifndef VB_TEXT_TOKENIZER_H
 #define VB_TEXT_TOKENIZER_H
 #include "base/buffer.h"
@@ -15,15 +15,23 @@ typedef struct vb__text_hash {
 
 /* ---- loading ---- */
 
-/* From tokenizer.json and, when there, tokenizer_config.json in `folder`. VB_E_NOT_FOUND without tokenizer.json;
- * VB_E_UNSUPPORTED names what this tokenizer needs and we lack; VB_E_FORMAT, VB_E_MISMATCH, VB_E_LIMIT. */
+/* From tokenizer.json and, when there, tokenizer_config.json in `folder`. VB_E_NOT_FOUND without
+ * tokenizer.json; VB_E_UNSUPPORTED names what this tokenizer needs and we lack; VB_E_FORMAT, VB_E_MISMATCH,
+ * VB_E_LIMIT. */
 VB_MUST_USE vb_err vb__tokenizer_load(const char *folder, vb__tokenizer **out, vb_error *err);
 /* The same from memory; config may be NULL. The bytes are not kept. */
 VB_MUST_USE vb_err vb__tokenizer_parse(const char *json, size_t n, const char *config, size_t n_config,
                                        vb__tokenizer **out, vb_error *err);
 
 /* The token types of GGUF. */
-enum { VB_GGUF_NORMAL = 1, VB_GGUF_UNKNOWN, VB_GGUF_CONTROL, VB_GGUF_USER_DEFINED, VB_GGUF_UNUSED, VB_GGUF_BYTE };
+enum {
+    VB_GGUF_NORMAL = 1,
+    VB_GGUF_UNKNOWN,
+    VB_GGUF_CONTROL,
+    VB_GGUF_USER_DEFINED,
+    VB_GGUF_UNUSED,
+    VB_GGUF_BYTE
+};
 
 /* The tokenizer.ggml.* fields of a GGUF file; all borrowed. Strings are not NUL-terminated. */
 typedef struct vb__gguf_string {
@@ -31,16 +39,16 @@ typedef struct vb__gguf_string {
     size_t len;
 } vb__gguf_string;
 typedef struct vb__gguf_vocab {
-    const char *model, *pre;        /* "gpt2" or "llama"; pre may be NULL */
+    const char *model, *pre; /* "gpt2" or "llama"; pre may be NULL */
     const vb__gguf_string *tokens;
-    const float *scores;            /* or NULL; needed for "llama" */
-    const int32_t *types;           /* or NULL: all normal */
+    const float *scores;  /* or NULL; needed for "llama" */
+    const int32_t *types; /* or NULL: all normal */
     size_t n_tokens;
-    const vb__gguf_string *merges;  /* "left right"; for "gpt2" */
+    const vb__gguf_string *merges; /* "left right"; for "gpt2" */
     size_t n_merges;
     int32_t bos, eos, eot, eom, unk, pad; /* VB_NO_TOKEN when absent */
     bool add_bos, add_eos;
-    bool add_space_prefix;          /* "llama" */
+    bool add_space_prefix; /* "llama" */
 } vb__gguf_vocab;
 VB_MUST_USE vb_err vb__tokenizer_from_gguf(const vb__gguf_vocab *v, vb__tokenizer **out, vb_error *err);
 
@@ -68,16 +76,16 @@ typedef struct vb__encode_options {
     size_t n_spans;
 } vb__encode_options;
 
-/* Appends the ids to *out. options NULL: all zero. VB_E_FORMAT: not UTF-8, with the offset; VB_E_LIMIT: longer than
- * VB_LIMIT_PROMPT_BYTES; VB_E_MEMORY. On failure *out keeps what it had. */
+/* Appends the ids to *out. options NULL: all zero. VB_E_FORMAT: not UTF-8, with the offset; VB_E_LIMIT:
+ * longer than VB_LIMIT_PROMPT_BYTES; VB_E_MEMORY. On failure *out keeps what it had. */
 VB_MUST_USE vb_err vb__tokenizer_encode(const vb__tokenizer *t, const char *text, size_t n,
                                         const vb__encode_options *options, vb__ids *out, vb_error *err);
 
 /* ---- decoding ---- */
 
 /* Appends the text, always valid UTF-8, to *out. An id without a token gives nothing. */
-VB_MUST_USE vb_err vb__tokenizer_decode(const vb__tokenizer *t, const int32_t *ids, size_t n, bool skip_special,
-                                        vb__buffer *out, vb_error *err);
+VB_MUST_USE vb_err vb__tokenizer_decode(const vb__tokenizer *t, const int32_t *ids, size_t n,
+                                        bool skip_special, vb__buffer *out, vb_error *err);
 
 /* ---- questions ---- */
 
@@ -93,7 +101,13 @@ const char *vb__tokenizer_token_bytes(const vb__tokenizer *t, int32_t id, size_t
 /* By the text as the vocabulary writes it; VB_NO_TOKEN. */
 int32_t vb__tokenizer_find(const vb__tokenizer *t, const char *text, size_t n);
 
-typedef enum vb__named_token { VB_TOKEN_BOS, VB_TOKEN_EOS, VB_TOKEN_PAD, VB_TOKEN_UNK, VB_TOKEN_NAMES } vb__named_token;
+typedef enum vb__named_token {
+    VB_TOKEN_BOS,
+    VB_TOKEN_EOS,
+    VB_TOKEN_PAD,
+    VB_TOKEN_UNK,
+    VB_TOKEN_NAMES
+} vb__named_token;
 /* As tokenizer_config.json or GGUF name them; VB_NO_TOKEN. */
 int32_t vb__tokenizer_named(const vb__tokenizer *t, vb__named_token name);
 /* The end tokens named there; borrowed; at most 4. */

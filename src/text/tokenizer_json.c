@@ -1,5 +1,5 @@
-/* tokenizer.json and tokenizer_config.json: the model section, added tokens, names. The smaller sections are in
- * tokenizer_steps.c. */
+/* tokenizer.json and tokenizer_config.json: the model section, added tokens, names. The smaller sections are
+ * in tokenizer_steps.c. */
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -30,11 +30,13 @@ static vb_err add_vocab(vb__tokenizer *t, const char *s, size_t n, int32_t id, v
     if (e == VB_E_MISMATCH) {
         size_t m = 0;
         const char *other = vb__vocabulary_text(&t->model, id, &m);
-        return vb__fail(err, e, "%svocab: \"%.*s\" and \"%.*s\" both have id %d", in_model, SHOW(m), other, SHOW(n), s, id);
+        return vb__fail(err, e, "%svocab: \"%.*s\" and \"%.*s\" both have id %d", in_model, SHOW(m), other,
+                        SHOW(n), s, id);
     }
     if (e == VB_E_FORMAT) return vb__fail(err, e, "%svocab: \"%.*s\" is there twice", in_model, SHOW(n), s);
     if (e == VB_E_LIMIT)
-        return vb__fail(err, e, "%svocab: \"%.*s...\" has %zu bytes, expected at most %d", in_model, SHOW(n), s, n, VB_LIMIT_TOKEN_BYTES);
+        return vb__fail(err, e, "%svocab: \"%.*s...\" has %zu bytes, expected at most %d", in_model, SHOW(n),
+                        s, n, VB_LIMIT_TOKEN_BYTES);
     return e == VB_OK ? e : no_memory(err);
 }
 
@@ -68,33 +70,40 @@ static vb_err load_vocab(const source *from, vb__tokenizer *t, vb_error *err) {
 /* ---- BPE ---- */
 
 static vb_err unknown_part(vb_error *err, size_t i, const char *s, size_t n) {
-    return vb__fail(err, VB_E_MISMATCH, "%smerges[%zu]: \"%.*s\" is not in the vocabulary", in_model, i, SHOW(n), s);
+    return vb__fail(err, VB_E_MISMATCH, "%smerges[%zu]: \"%.*s\" is not in the vocabulary", in_model, i,
+                    SHOW(n), s);
 }
 
-static vb_err add_merge(vb__tokenizer *t, size_t i, const char *a, size_t na, const char *b, size_t nb, size_t skip,
-                        uint32_t rank, size_t expected, vb_error *err) {
+static vb_err add_merge(vb__tokenizer *t, size_t i, const char *a, size_t na, const char *b, size_t nb,
+                        size_t skip, uint32_t rank, size_t expected, vb_error *err) {
     int32_t left = vb__vocabulary_find(&t->model, a, na), right = vb__vocabulary_find(&t->model, b, nb);
     if (left < 0) return unknown_part(err, i, a, na);
     if (right < 0) return unknown_part(err, i, b, nb);
-    if (nb < skip) return vb__fail(err, VB_E_FORMAT, "%smerges[%zu]: the right part is shorter than continuing_subword_prefix", in_model, i);
+    if (nb < skip)
+        return vb__fail(err, VB_E_FORMAT,
+                        "%smerges[%zu]: the right part is shorter than continuing_subword_prefix", in_model,
+                        i);
     char small[256], *both = small;
     size_t n = na + nb - skip;
     if (n > sizeof small && (both = vb__alloc(VB_TAG_TEXT, n)) == NULL) return no_memory(err);
     memcpy(both, a, na);
     memcpy(both + na, b + skip, nb - skip);
     int32_t id = vb__vocabulary_find(&t->model, both, n);
-    vb_err e = id < 0 ? unknown_part(err, i, both, n) : vb__bpe_add_merge(&t->bpe, left, right, rank, id, expected);
+    vb_err e =
+        id < 0 ? unknown_part(err, i, both, n) : vb__bpe_add_merge(&t->bpe, left, right, rank, id, expected);
     if (e == VB_E_MEMORY) e = no_memory(err);
     if (both != small) vb__free(both);
     return e;
 }
 
 /* "left right", one space. */
-static vb_err add_merge_line(vb__tokenizer *t, size_t i, const char *s, size_t n, size_t skip, uint32_t rank, size_t expected,
-                             vb_error *err) {
+static vb_err add_merge_line(vb__tokenizer *t, size_t i, const char *s, size_t n, size_t skip, uint32_t rank,
+                             size_t expected, vb_error *err) {
     const char *space = memchr(s, ' ', n);
     if (space == NULL || memchr(space + 1, ' ', n - (size_t)(space + 1 - s)) != NULL)
-        return vb__fail(err, VB_E_FORMAT, "%smerges[%zu]: \"%.*s\", expected two parts with one space between", in_model, i, SHOW(n), s);
+        return vb__fail(err, VB_E_FORMAT,
+                        "%smerges[%zu]: \"%.*s\", expected two parts with one space between", in_model, i,
+                        SHOW(n), s);
     size_t left = (size_t)(space - s);
     return add_merge(t, i, s, left, space + 1, n - left - 1, skip, rank, expected, err);
 }
@@ -140,7 +149,8 @@ static vb_err take_affix(vb__json_at at, const char *key, char **out, vb_error *
     const char *s;
     VB_TRY(vb__json_string_or(at, key, "", &s, err));
     if (strlen(s) > VB_LIMIT_AFFIX_BYTES)
-        return vb__fail(err, VB_E_LIMIT, "%s%s: has %zu bytes, expected at most %d", at.where, key, strlen(s), VB_LIMIT_AFFIX_BYTES);
+        return vb__fail(err, VB_E_LIMIT, "%s%s: has %zu bytes, expected at most %d", at.where, key, strlen(s),
+                        VB_LIMIT_AFFIX_BYTES);
     if (s[0] != '\0' && (*out = vb__strdup(VB_TAG_TEXT, s)) == NULL) return no_memory(err);
     return VB_OK;
 }
@@ -150,7 +160,8 @@ static vb_err load_bpe(vb__json_at at, const source *from, vb__tokenizer *t, vb_
     double dropout;
     const char *unk;
     VB_TRY(vb__json_number_or(at, "dropout", 0, 1, 0, &dropout, err));
-    if (dropout > 0) return vb__fail(err, VB_E_UNSUPPORTED, "%sdropout: %g is not supported", in_model, dropout);
+    if (dropout > 0)
+        return vb__fail(err, VB_E_UNSUPPORTED, "%sdropout: %g is not supported", in_model, dropout);
     VB_TRY(take_affix(at, "continuing_subword_prefix", &b->prefix, err));
     VB_TRY(take_affix(at, "end_of_word_suffix", &b->suffix, err));
     VB_TRY(vb__json_bool_or(at, "fuse_unk", false, &b->fuse_unk, err));
@@ -160,7 +171,9 @@ static vb_err load_bpe(vb__json_at at, const source *from, vb__tokenizer *t, vb_
     VB_TRY(load_vocab(from, t, err));
     if (unk != NULL) {
         b->unk = vb__vocabulary_find(&t->model, unk, strlen(unk));
-        if (b->unk < 0) return vb__fail(err, VB_E_MISMATCH, "%sunk_token: \"%.40s\" is not in the vocabulary", in_model, unk);
+        if (b->unk < 0)
+            return vb__fail(err, VB_E_MISMATCH, "%sunk_token: \"%.40s\" is not in the vocabulary", in_model,
+                            unk);
     }
     VB_TRY(load_merges(from, t, err));
     const vb__pretokenizer *p = &t->pre;
@@ -175,14 +188,18 @@ static vb_err load_bpe(vb__json_at at, const source *from, vb__tokenizer *t, vb_
 
 static vb_err unigram_entries(const json_t *vocab, vb__tokenizer *t, double *scores, vb_error *err) {
     for (size_t i = 0; i < json_array_size(vocab); i++) {
-        const json_t *pair = json_array_get(vocab, i), *s = json_array_get(pair, 0), *x = json_array_get(pair, 1);
-        if (json_array_size(pair) != 2 || !json_is_string(s) || !json_is_number(x) || !isfinite(json_number_value(x)))
+        const json_t *pair = json_array_get(vocab, i), *s = json_array_get(pair, 0),
+                     *x = json_array_get(pair, 1);
+        if (json_array_size(pair) != 2 || !json_is_string(s) || !json_is_number(x) ||
+            !isfinite(json_number_value(x)))
             return vb__fail(err, VB_E_FORMAT, "%svocab[%zu]: expected [text, score]", in_model, i);
         size_t n = json_string_length(s);
         if (n > VB_LIMIT_ADDED_TOKEN_BYTES)
-            return vb__fail(err, VB_E_LIMIT, "%svocab[%zu]: has %zu bytes, expected at most %d", in_model, i, n, VB_LIMIT_ADDED_TOKEN_BYTES);
+            return vb__fail(err, VB_E_LIMIT, "%svocab[%zu]: has %zu bytes, expected at most %d", in_model, i,
+                            n, VB_LIMIT_ADDED_TOKEN_BYTES);
         scores[i] = json_number_value(x);
-        if (vb__vocabulary_add(&t->model, json_string_value(s), n, (int32_t)i, false) != VB_OK) return no_memory(err);
+        if (vb__vocabulary_add(&t->model, json_string_value(s), n, (int32_t)i, false) != VB_OK)
+            return no_memory(err);
     }
     return VB_OK;
 }
@@ -251,8 +268,8 @@ static vb_err load_added(const json_t *list, vb__tokenizer *t, int32_t limit, vb
     return VB_OK;
 }
 
-/* added_tokens_decoder of tokenizer_config.json: {"151643": {...}}. Tokens that tokenizer.json has already keep
- * its flags. */
+/* added_tokens_decoder of tokenizer_config.json: {"151643": {...}}. Tokens that tokenizer.json has already
+ * keep its flags. */
 static vb_err load_added_decoder(const json_t *table, vb__tokenizer *t, int32_t limit, vb_error *err) {
     const char *key;
     json_t *v;
@@ -275,10 +292,12 @@ static vb_err load_name(vb__json_at at, const char *key, vb__tokenizer *t, int32
     const json_t *v = vb__json_get(at, key);
     if (v == NULL) return VB_OK;
     if (json_is_object(v)) v = json_object_get(v, "content");
-    if (!json_is_string(v)) return vb__fail(err, VB_E_FORMAT, "%s%s: expected a string or an object with content", at.where, key);
+    if (!json_is_string(v))
+        return vb__fail(err, VB_E_FORMAT, "%s%s: expected a string or an object with content", at.where, key);
     *out = vb__tokenizer_find(t, json_string_value(v), json_string_length(v));
     if (*out < 0)
-        vb__log(VB_LOG_WARN, "text", "tokenizer_config.json: %s=\"%.40s\" is not in the vocabulary, left out", key, json_string_value(v));
+        vb__log(VB_LOG_WARN, "text", "tokenizer_config.json: %s=\"%.40s\" is not in the vocabulary, left out",
+                key, json_string_value(v));
     return VB_OK;
 }
 
@@ -296,12 +315,14 @@ static vb_err check_post(const vb__tokenizer *t, vb_error *err) {
     for (int i = 0; i < t->n_before + t->n_after; i++) {
         int32_t id = i < t->n_before ? t->before[i] : t->after[i - t->n_before];
         if (!vb__tokenizer_has_id(t, id))
-            return vb__fail(err, VB_E_MISMATCH, "tokenizer.json: post_processor: adds id %d, which has no token", id);
+            return vb__fail(err, VB_E_MISMATCH,
+                            "tokenizer.json: post_processor: adds id %d, which has no token", id);
     }
     return VB_OK;
 }
 
-static vb_err build(const json_t *root, const source *from, const json_t *config, vb__tokenizer *t, vb_error *err) {
+static vb_err build(const json_t *root, const source *from, const json_t *config, vb__tokenizer *t,
+                    vb_error *err) {
     vb__json_at at = {root, here}, conf = {config, "tokenizer_config.json: "};
     json_t *model, *added, *decoder = NULL;
     VB_TRY(vb__json_object(at, "model", &model, err));
@@ -314,7 +335,8 @@ static vb_err build(const json_t *root, const source *from, const json_t *config
     VB_TRY(load_model(model, from, t, err));
     if (vb__json_get(at, "truncation") != NULL || vb__json_get(at, "padding") != NULL)
         vb__log(VB_LOG_INFO, "text", "tokenizer.json: truncation and padding are for training, left out");
-    /* Added tokens follow the model's, some with a few ids left out; an id far beyond both counts is a mistake. */
+    /* Added tokens follow the model's, some with a few ids left out; an id far beyond both counts is a
+     * mistake. */
     size_t most = (size_t)t->model.n_ids + json_array_size(added) + json_object_size(decoder) + 1024;
     int32_t limit = most > VB_LIMIT_VOCAB ? VB_LIMIT_VOCAB : (int32_t)most;
     if (added != NULL) VB_TRY(load_added(added, t, limit, err));
@@ -325,21 +347,24 @@ static vb_err build(const json_t *root, const source *from, const json_t *config
 }
 
 /* Everything but vocabulary and merges. */
-static vb_err parse_rest(const char *json, size_t n, source *from, vb__buffer *small, json_t **root, vb_error *err) {
+static vb_err parse_rest(const char *json, size_t n, source *from, vb__buffer *small, json_t **root,
+                         vb_error *err) {
     if (n > VB_LIMIT_JSON_BYTES)
-        return vb__fail(err, VB_E_LIMIT, "tokenizer.json: has %zu bytes, expected at most %d", n, VB_LIMIT_JSON_BYTES);
+        return vb__fail(err, VB_E_LIMIT, "tokenizer.json: has %zu bytes, expected at most %d", n,
+                        VB_LIMIT_JSON_BYTES);
     vb__json_find_model(json, n, &from->vocab, &from->merges);
     vb__json_span spans[2] = {from->vocab, from->merges};
     for (int i = 0; i < 2; i++) {
         size_t len = spans[i].end - spans[i].begin, bad = vb__utf8_check(json + spans[i].begin, len);
-        if (bad != len) return vb__fail(err, VB_E_FORMAT, "tokenizer.json: byte %zu is not UTF-8", spans[i].begin + bad);
+        if (bad != len)
+            return vb__fail(err, VB_E_FORMAT, "tokenizer.json: byte %zu is not UTF-8", spans[i].begin + bad);
     }
     if (vb__json_without(json, n, spans, 2, small) != VB_OK) return no_memory(err);
     return vb__json_parse(small->data, small->len, VB_LIMIT_JSON_BYTES, "tokenizer.json", root, err);
 }
 
-vb_err vb__tokenizer_parse(const char *json, size_t n, const char *config, size_t n_config, vb__tokenizer **out,
-                           vb_error *err) {
+vb_err vb__tokenizer_parse(const char *json, size_t n, const char *config, size_t n_config,
+                           vb__tokenizer **out, vb_error *err) {
     json_t *root = NULL, *conf = NULL;
     vb__tokenizer *t = NULL;
     char b[80];
@@ -348,10 +373,13 @@ vb_err vb__tokenizer_parse(const char *json, size_t n, const char *config, size_
     vb__buffer_init(&small, VB_LIMIT_JSON_BYTES);
     source from = {.text = json};
     VB_TRY_OUT(parse_rest(json, n, &from, &small, &root, err));
-    if (config != NULL) VB_TRY_OUT(vb__json_parse(config, n_config, VB_LIMIT_JSON_BYTES, "tokenizer_config.json", &conf, err));
+    if (config != NULL)
+        VB_TRY_OUT(
+            vb__json_parse(config, n_config, VB_LIMIT_JSON_BYTES, "tokenizer_config.json", &conf, err));
     if (!json_is_object(root) || (conf != NULL && !json_is_object(conf))) {
         bool first = !json_is_object(root);
-        e = vb__fail(err, VB_E_FORMAT, "%s: %s, expected an object", first ? "tokenizer.json" : "tokenizer_config.json",
+        e = vb__fail(err, VB_E_FORMAT, "%s: %s, expected an object",
+                     first ? "tokenizer.json" : "tokenizer_config.json",
                      vb__json_is(first ? root : conf, b, sizeof b));
         goto out;
     }
@@ -381,7 +409,8 @@ out:
 }
 
 vb_err vb__tokenizer_load(const char *folder, vb__tokenizer **out, vb_error *err) {
-    char *json = vb__path_join(folder, "tokenizer.json"), *config = vb__path_join(folder, "tokenizer_config.json");
+    char *json = vb__path_join(folder, "tokenizer.json"),
+         *config = vb__path_join(folder, "tokenizer_config.json");
     vb__buffer a, b;
     vb__buffer_init(&a, VB_LIMIT_JSON_BYTES);
     vb__buffer_init(&b, VB_LIMIT_JSON_BYTES);
@@ -393,7 +422,8 @@ vb_err vb__tokenizer_load(const char *folder, vb__tokenizer **out, vb_error *err
     VB_TRY_OUT(vb__file_read(json, VB_LIMIT_JSON_BYTES, &a, err));
     bool has_config = vb__file_exists(config);
     if (has_config) VB_TRY_OUT(vb__file_read(config, VB_LIMIT_JSON_BYTES, &b, err));
-    e = vb__tokenizer_parse(vb__buffer_str(&a), a.len, has_config ? vb__buffer_str(&b) : NULL, b.len, out, err);
+    e = vb__tokenizer_parse(vb__buffer_str(&a), a.len, has_config ? vb__buffer_str(&b) : NULL, b.len, out,
+                            err);
 out:
     vb__buffer_fini(&a);
     vb__buffer_fini(&b);

@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "text/added_tokens.h"
 #include "text/bpe.h"
-#include "text/decoder.h"
+#include "text/token_decoder.h"
 #include "text/normalizer.h"
 #include "text/pretokenizer.h"
 #include "text/tokenizer.h"
@@ -31,8 +31,8 @@ struct vb__tokenizer {
     size_t n_eos;
     vb__text_hash hash;
     int32_t count, id_end;
-    char *token_bytes;   /* what each id adds in mid-text */
-    uint32_t *bytes_at;  /* id_end + 1 offsets */
+    char *token_bytes;    /* what each id adds in mid-text */
+    uint32_t *bytes_at;   /* id_end + 1 offsets */
     pthread_mutex_t lock; /* guards `idle` */
     struct vb__tok_scratch *idle;
 };
@@ -40,7 +40,8 @@ struct vb__tokenizer {
 /* An empty tokenizer, then, when a loader has filled in its parts, what follows from them. */
 VB_MUST_USE vb_err vb__tokenizer_new(vb__tokenizer **out, vb_error *err);
 VB_MUST_USE vb_err vb__tokenizer_finish(vb__tokenizer *t, vb_error *err);
-/* Adds a token after checking it against the model's vocabulary; id below `id_limit`. where: prefix of errors. */
+/* Adds a token after checking it against the model's vocabulary; id below `id_limit`. where: prefix of
+ * errors. */
 VB_MUST_USE vb_err vb__tokenizer_add_token(vb__tokenizer *t, const vb__added_token *token, int32_t id_limit,
                                            const char *where, vb_error *err);
 
@@ -58,6 +59,7 @@ VB_MUST_USE vb_err vb__pre_add(vb__pretokenizer *p, vb__pre_step step, vb_error 
 VB_MUST_USE vb_err vb__dec_add(vb__decoder *d, vb__dec_step step, vb_error *err);
 VB_MUST_USE vb_err vb__norm_add(vb__normalizer *n, vb__norm_step step, vb_error *err);
 /* A Split step with a regular expression, isolated. */
-VB_MUST_USE vb_err vb__pre_add_regex(vb__pretokenizer *p, const char *pattern, size_t n, const char *where, vb_error *err);
+VB_MUST_USE vb_err vb__pre_add_regex(vb__pretokenizer *p, const char *pattern, size_t n, const char *where,
+                                     vb_error *err);
 
 #endif

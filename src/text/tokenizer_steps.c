@@ -21,27 +21,32 @@ static place place_item(place outer, const char *list, size_t i) {
     return p;
 }
 
-static vb_err no_memory(vb_error *err, const char *where) { return vb__fail(err, VB_E_MEMORY, "%sout of memory", where); }
+static vb_err no_memory(vb_error *err, const char *where) {
+    return vb__fail(err, VB_E_MEMORY, "%sout of memory", where);
+}
 
 /* A string that may hold NUL; copied. */
 static vb_err take_text(vb__json_at at, const char *key, char **out, size_t *n, vb_error *err) {
     char b[80];
     const json_t *v = vb__json_get(at, key);
     if (!json_is_string(v))
-        return vb__fail(err, VB_E_FORMAT, "%s%s: %s, expected a string", at.where, key, vb__json_is(v, b, sizeof b));
+        return vb__fail(err, VB_E_FORMAT, "%s%s: %s, expected a string", at.where, key,
+                        vb__json_is(v, b, sizeof b));
     *n = json_string_length(v);
     *out = vb__strndup(VB_TAG_TEXT, json_string_value(v), *n);
     return *out == NULL ? no_memory(err, at.where) : VB_OK;
 }
 
 /* {"String": s} or {"Regex": s}; the literal goes to *text, the compiled expression to *regex. */
-static vb_err take_pattern(vb__json_at at, char **text, size_t *n, vb__regex **regex, vb__pre_scan *scan, vb_error *err) {
+static vb_err take_pattern(vb__json_at at, char **text, size_t *n, vb__regex **regex, vb__pre_scan *scan,
+                           vb_error *err) {
     json_t *p;
     VB_TRY(vb__json_object(at, "pattern", &p, err));
     vb__json_at in = {p, at.where};
     if (vb__json_get(in, "String") != NULL) return take_text(in, "String", text, n, err);
     const json_t *v = vb__json_get(in, "Regex");
-    if (!json_is_string(v)) return vb__fail(err, VB_E_FORMAT, "%spattern: expected {\"String\"} or {\"Regex\"}", at.where);
+    if (!json_is_string(v))
+        return vb__fail(err, VB_E_FORMAT, "%spattern: expected {\"String\"} or {\"Regex\"}", at.where);
     if (scan != NULL) *scan = vb__pre_scan_of(json_string_value(v), json_string_length(v));
     char what[240];
     (void)snprintf(what, sizeof what, "%spattern", at.where);
@@ -51,10 +56,13 @@ static vb_err take_pattern(vb__json_at at, char **text, size_t *n, vb__regex **r
 /* The items of a Sequence, or the one step. */
 typedef vb_err step_fn(const json_t *v, place where, void *out, vb_error *err);
 
-static vb_err each_step(const json_t *v, place where, const char *list, step_fn *fn, void *out, vb_error *err) {
+static vb_err each_step(const json_t *v, place where, const char *list, step_fn *fn, void *out,
+                        vb_error *err) {
     if (v == NULL || json_is_null(v)) return VB_OK;
     char b[80];
-    if (!json_is_object(v)) return vb__fail(err, VB_E_FORMAT, "%s %s, expected an object", where.where, vb__json_is(v, b, sizeof b));
+    if (!json_is_object(v))
+        return vb__fail(err, VB_E_FORMAT, "%s %s, expected an object", where.where,
+                        vb__json_is(v, b, sizeof b));
     vb__json_at at = {v, where.where};
     const char *type;
     VB_TRY(vb__json_string(at, "type", &type, err));
@@ -111,7 +119,8 @@ static vb_err norm_step(const json_t *v, place where, void *out, vb_error *err) 
         e = vb__json_bool_or(at, "strip_left", true, &s.left, err);
         if (e == VB_OK) e = vb__json_bool_or(at, "strip_right", true, &s.right, err);
     } else {
-        e = vb__fail(err, VB_E_UNSUPPORTED, "%stype: normalizer \"%.60s\" is not supported", where.where, type);
+        e = vb__fail(err, VB_E_UNSUPPORTED, "%stype: normalizer \"%.60s\" is not supported", where.where,
+                     type);
     }
     if (e == VB_OK) return vb__norm_add(out, s, err);
     vb__free(s.pattern);
@@ -136,14 +145,16 @@ vb_err vb__pre_add(vb__pretokenizer *p, vb__pre_step step, vb_error *err) {
     return too_many(err, "pre_tokenizer");
 }
 
-vb_err vb__pre_add_regex(vb__pretokenizer *p, const char *pattern, size_t n, const char *where, vb_error *err) {
+vb_err vb__pre_add_regex(vb__pretokenizer *p, const char *pattern, size_t n, const char *where,
+                         vb_error *err) {
     vb__pre_step s = {.kind = VB_PRE_SPLIT, .behavior = VB_PRE_ISOLATED, .scan = vb__pre_scan_of(pattern, n)};
     VB_TRY(vb__regex_create(pattern, n, where, &s.regex, err));
     return vb__pre_add(p, s, err);
 }
 
 static vb_err take_behavior(vb__json_at at, const char *fallback, vb__pre_behavior *out, vb_error *err) {
-    static const char *const names[] = {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
+    static const char *const names[] = {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext",
+                                        "Contiguous"};
     const char *name;
     VB_TRY(fallback == NULL ? vb__json_string(at, "behavior", &name, err)
                             : vb__json_string_or(at, "behavior", fallback, &name, err));
@@ -156,7 +167,8 @@ static vb_err take_behavior(vb__json_at at, const char *fallback, vb__pre_behavi
 }
 
 /* The one character of a field; fallback 0: required. */
-static vb_err take_char(vb__json_at at, const char *key, const char *fallback, char **text, size_t *n, uint32_t *c, vb_error *err) {
+static vb_err take_char(vb__json_at at, const char *key, const char *fallback, char **text, size_t *n,
+                        uint32_t *c, vb_error *err) {
     size_t len, i = 0;
     char *s;
     if (fallback != NULL && vb__json_get(at, key) == NULL) {
@@ -176,7 +188,8 @@ static vb_err take_char(vb__json_at at, const char *key, const char *fallback, c
     return VB_OK;
 }
 
-static vb_err take_metaspace(vb__json_at at, char **text, size_t *n, vb__pre_prepend *prepend, bool *split, vb_error *err) {
+static vb_err take_metaspace(vb__json_at at, char **text, size_t *n, vb__pre_prepend *prepend, bool *split,
+                             vb_error *err) {
     static const char *const schemes[] = {"always", "first", "never"};
     const char *name;
     bool add;
@@ -186,17 +199,21 @@ static vb_err take_metaspace(vb__json_at at, char **text, size_t *n, vb__pre_pre
     int k = -1;
     for (int i = 0; i < 3; i++)
         if (strcmp(name, schemes[i]) == 0) k = i;
-    if (k < 0) return vb__fail(err, VB_E_UNSUPPORTED, "%sprepend_scheme: \"%.60s\" is not supported", at.where, name);
+    if (k < 0)
+        return vb__fail(err, VB_E_UNSUPPORTED, "%sprepend_scheme: \"%.60s\" is not supported", at.where,
+                        name);
     if (!add) {
         if (vb__json_get(at, "prepend_scheme") != NULL && k != VB_PREPEND_NEVER)
-            return vb__fail(err, VB_E_MISMATCH, "%sadd_prefix_space: is false, but prepend_scheme is \"%s\"", at.where, name);
+            return vb__fail(err, VB_E_MISMATCH, "%sadd_prefix_space: is false, but prepend_scheme is \"%s\"",
+                            at.where, name);
         k = VB_PREPEND_NEVER;
     }
     *prepend = (vb__pre_prepend)k;
     return take_char(at, "replacement", NULL, text, n, NULL, err);
 }
 
-static const char gpt2_pattern[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+static const char gpt2_pattern[] =
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
 static vb_err pre_fill(vb__json_at at, const char *type, vb__pre_step *s, vb_error *err) {
     if (strcmp(type, "Split") == 0) {
@@ -245,7 +262,8 @@ static vb_err pre_fill(vb__json_at at, const char *type, vb__pre_step *s, vb_err
         s->behavior = VB_PRE_REMOVED;
         return take_char(at, "delimiter", NULL, &s->pattern, &s->n_pattern, &s->delimiter, err);
     }
-    return vb__fail(err, VB_E_UNSUPPORTED, "%stype: pre-tokenizer \"%.60s\" is not supported", at.where, type);
+    return vb__fail(err, VB_E_UNSUPPORTED, "%stype: pre-tokenizer \"%.60s\" is not supported", at.where,
+                    type);
 }
 
 static vb_err pre_step(const json_t *v, place where, void *out, vb_error *err) {
@@ -349,7 +367,8 @@ static vb_err post_put(vb__tokenizer *t, bool after, int32_t id, const char *whe
 }
 
 /* {"SpecialToken": {"id": name}}: the ids listed for it in special_tokens. */
-static vb_err post_special(vb__tokenizer *t, vb__json_at at, const json_t *piece, bool after, int32_t *got, int *n_got, vb_error *err) {
+static vb_err post_special(vb__tokenizer *t, vb__json_at at, const json_t *piece, bool after, int32_t *got,
+                           int *n_got, vb_error *err) {
     const char *name;
     json_t *table, *entry, *ids;
     VB_TRY(vb__json_string((vb__json_at){piece, at.where}, "id", &name, err));
@@ -359,8 +378,10 @@ static vb_err post_special(vb__tokenizer *t, vb__json_at at, const json_t *piece
     for (size_t i = 0; i < json_array_size(ids); i++) {
         const json_t *v = json_array_get(ids, i);
         if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= VB_LIMIT_VOCAB)
-            return vb__fail(err, VB_E_FORMAT, "%sspecial_tokens: \"%.60s\" has an id out of range", at.where, name);
-        if (*n_got == VB_POST_MAX) return vb__fail(err, VB_E_LIMIT, "%ssingle: more than %d tokens", at.where, VB_POST_MAX);
+            return vb__fail(err, VB_E_FORMAT, "%sspecial_tokens: \"%.60s\" has an id out of range", at.where,
+                            name);
+        if (*n_got == VB_POST_MAX)
+            return vb__fail(err, VB_E_LIMIT, "%ssingle: more than %d tokens", at.where, VB_POST_MAX);
         got[(*n_got)++] = (int32_t)json_integer_value(v);
     }
     (void)t;
@@ -369,8 +390,10 @@ static vb_err post_special(vb__tokenizer *t, vb__json_at at, const json_t *piece
 }
 
 /* An outer processor's tokens go around those of the ones before it. */
-static vb_err post_around(vb__tokenizer *t, const int32_t *before, int n_before, const int32_t *after, int n_after, const char *where, vb_error *err) {
-    if (t->n_before + n_before > VB_POST_MAX) return vb__fail(err, VB_E_LIMIT, "%sadds more than %d tokens", where, VB_POST_MAX);
+static vb_err post_around(vb__tokenizer *t, const int32_t *before, int n_before, const int32_t *after,
+                          int n_after, const char *where, vb_error *err) {
+    if (t->n_before + n_before > VB_POST_MAX)
+        return vb__fail(err, VB_E_LIMIT, "%sadds more than %d tokens", where, VB_POST_MAX);
     memmove(t->before + n_before, t->before, (size_t)t->n_before * sizeof *t->before);
     if (n_before > 0) memcpy(t->before, before, (size_t)n_before * sizeof *before);
     t->n_before += n_before;
@@ -386,7 +409,8 @@ static vb_err post_template(vb__tokenizer *t, vb__json_at at, vb_error *err) {
     bool seen = false;
     for (size_t i = 0; i < json_array_size(single); i++) {
         vb__json_at piece = {json_array_get(single, i), at.where};
-        if (!json_is_object(piece.obj)) return vb__fail(err, VB_E_FORMAT, "%ssingle: expected objects", at.where);
+        if (!json_is_object(piece.obj))
+            return vb__fail(err, VB_E_FORMAT, "%ssingle: expected objects", at.where);
         json_t *special, *sequence;
         VB_TRY(vb__json_object_or(piece, "SpecialToken", &special, err));
         VB_TRY(vb__json_object_or(piece, "Sequence", &sequence, err));
@@ -395,10 +419,12 @@ static vb_err post_template(vb__tokenizer *t, vb__json_at at, vb_error *err) {
             continue;
         }
         const char *name;
-        if (sequence == NULL) return vb__fail(err, VB_E_FORMAT, "%ssingle: expected SpecialToken or Sequence", at.where);
+        if (sequence == NULL)
+            return vb__fail(err, VB_E_FORMAT, "%ssingle: expected SpecialToken or Sequence", at.where);
         VB_TRY(vb__json_string((vb__json_at){sequence, at.where}, "id", &name, err));
         if (strcmp(name, "A") != 0 || seen)
-            return vb__fail(err, VB_E_UNSUPPORTED, "%ssingle: sequence \"%.20s\"%s is not supported", at.where, name, seen ? " a second time" : "");
+            return vb__fail(err, VB_E_UNSUPPORTED, "%ssingle: sequence \"%.20s\"%s is not supported",
+                            at.where, name, seen ? " a second time" : "");
         seen = true;
     }
     if (!seen) return vb__fail(err, VB_E_FORMAT, "%ssingle: sequence \"A\" is missing", at.where);
@@ -429,7 +455,8 @@ static vb_err post_step(const json_t *v, place where, void *out, vb_error *err) 
         VB_TRY(post_pair(at, "sep", &sep, err));
         return post_around(t, &cls, 1, &sep, 1, at.where, err);
     }
-    return vb__fail(err, VB_E_UNSUPPORTED, "%stype: post-processor \"%.60s\" is not supported", where.where, type);
+    return vb__fail(err, VB_E_UNSUPPORTED, "%stype: post-processor \"%.60s\" is not supported", where.where,
+                    type);
 }
 
 vb_err vb__load_post_processor(const json_t *v, vb__tokenizer *t, vb_error *err) {

@@ -7,7 +7,8 @@
 
 vb_err vb__unigram_init(vb__unigram *u, const vb__vocabulary *v, double *scores, int32_t n, int32_t unk,
                         bool byte_fallback) {
-    *u = (vb__unigram){.scores = scores, .n_scores = n, .unk = unk, .byte_fallback = byte_fallback, .has_all_bytes = true};
+    *u = (vb__unigram){
+        .scores = scores, .n_scores = n, .unk = unk, .byte_fallback = byte_fallback, .has_all_bytes = true};
     vb__byte_trie_init(&u->trie);
     double lowest = n > 0 ? scores[0] : 0;
     for (int32_t id = 0; id < n; id++) {
@@ -37,10 +38,12 @@ void vb__unigram_scratch_fini(vb__unigram_scratch *s) {
 }
 
 static void offer(struct vb__unigram_node *t, double score, size_t start, int32_t id) {
-    if (t->start == UINT32_MAX || score > t->score) *t = (struct vb__unigram_node){score, (uint32_t)start, id};
+    if (t->start == UINT32_MAX || score > t->score)
+        *t = (struct vb__unigram_node){score, (uint32_t)start, id};
 }
 
-static vb_err best_path(const vb__unigram *u, struct vb__unigram_node *node, const char *text, size_t n, vb_error *err) {
+static vb_err best_path(const vb__unigram *u, struct vb__unigram_node *node, const char *text, size_t n,
+                        vb_error *err) {
     node[0] = (struct vb__unigram_node){0, 0, VB_NO_TOKEN};
     for (size_t i = 1; i <= n; i++) node[i].start = UINT32_MAX;
     for (size_t from = 0; from < n;) {
@@ -58,7 +61,9 @@ static vb_err best_path(const vb__unigram *u, struct vb__unigram_node *node, con
         }
         if (!single) {
             if (u->unk < 0)
-                return vb__fail(err, VB_E_FORMAT, "unk_id: the model has no unknown token, and a character of the text has no token");
+                return vb__fail(
+                    err, VB_E_FORMAT,
+                    "unk_id: the model has no unknown token, and a character of the text has no token");
             offer(&node[from + one], u->unk_score + here, from, u->unk);
         }
         from += one;
@@ -66,24 +71,27 @@ static vb_err best_path(const vb__unigram *u, struct vb__unigram_node *node, con
     return VB_OK;
 }
 
-/* The token of text[a..b), which may be a stretch of unknown characters: its own, its bytes, or unknown. Ids are
- * written last first. */
-static vb_err put_piece(const vb__unigram *u, const vb__vocabulary *v, const char *text, size_t a, size_t b, vb__ids *out) {
+/* The token of text[a..b), which may be a stretch of unknown characters: its own, its bytes, or unknown. Ids
+ * are written last first. */
+static vb_err put_piece(const vb__unigram *u, const vb__vocabulary *v, const char *text, size_t a, size_t b,
+                        vb__ids *out) {
     int32_t id = vb__vocabulary_find(v, text + a, b - a);
     if (id >= 0 && id < u->n_scores) return vb__ids_push(out, id);
     bool bytes = u->byte_fallback;
-    for (size_t i = a; bytes && !u->has_all_bytes && i < b; i++) bytes = u->byte_ids[(unsigned char)text[i]] >= 0;
+    for (size_t i = a; bytes && !u->has_all_bytes && i < b; i++)
+        bytes = u->byte_ids[(unsigned char)text[i]] >= 0;
     if (!bytes) return vb__ids_push(out, u->unk);
     for (size_t i = b; i > a; i--) VB_TRY(vb__ids_push(out, u->byte_ids[(unsigned char)text[i - 1]]));
     return VB_OK;
 }
 
-vb_err vb__unigram_encode(const vb__unigram *u, const vb__vocabulary *v, vb__unigram_scratch *s, const char *text,
-                          size_t n, vb__ids *out, vb_error *err) {
+vb_err vb__unigram_encode(const vb__unigram *u, const vb__vocabulary *v, vb__unigram_scratch *s,
+                          const char *text, size_t n, vb__ids *out, vb_error *err) {
     if (n == 0) return VB_OK;
     if (n + 1 > s->cap) {
         if (n > VB_LIMIT_WORD_SYMBOLS)
-            return vb__fail(err, VB_E_LIMIT, "text: a piece of %zu bytes, expected at most %d", n, VB_LIMIT_WORD_SYMBOLS);
+            return vb__fail(err, VB_E_LIMIT, "text: a piece of %zu bytes, expected at most %d", n,
+                            VB_LIMIT_WORD_SYMBOLS);
         size_t cap = 2 * s->cap > n + 1 ? 2 * s->cap : n + 1;
         struct vb__unigram_node *p = vb__realloc_array(VB_TAG_TEXT, s->nodes, cap, sizeof *p);
         if (p == NULL) return vb__fail(err, VB_E_MEMORY, "text: out of memory");
@@ -91,7 +99,8 @@ vb_err vb__unigram_encode(const vb__unigram *u, const vb__vocabulary *v, vb__uni
         s->cap = cap;
     }
     VB_TRY(best_path(u, s->nodes, text, n, err));
-    size_t first = out->len, unknown_end = 0; /* the stretch of unknown characters that ends here; 0: none open */
+    size_t first = out->len,
+           unknown_end = 0; /* the stretch of unknown characters that ends here; 0: none open */
     for (size_t end = n; end > 0;) {
         const struct vb__unigram_node *t = &s->nodes[end];
         vb_err e = VB_OK;

@@ -1,5 +1,5 @@
-/* Unigram: the segmentation with the highest sum of scores, found left to right (Viterbi) in double precision,
- * ties to the segmentation found first, as the stock library does it. */
+/* Unigram: the segmentation with the highest sum of scores, found left to right (Viterbi) in double
+ * precision, ties to the segmentation found first, as the stock library does it. */
 #ifndef VB_TEXT_UNIGRAM_H
 #define VB_TEXT_UNIGRAM_H
 #include "text/byte_trie.h"
@@ -9,8 +9,8 @@ typedef struct vb__unigram {
     vb__byte_trie trie; /* values are ids */
     double *scores;     /* of each id */
     int32_t n_scores;
-    int32_t unk;        /* or VB_NO_TOKEN: an unknown character is then an error */
-    double unk_score;   /* lowest score - 10 */
+    int32_t unk;      /* or VB_NO_TOKEN: an unknown character is then an error */
+    double unk_score; /* lowest score - 10 */
     bool byte_fallback;
     int32_t byte_ids[256];
     bool has_all_bytes;
@@ -21,13 +21,13 @@ typedef struct vb__unigram_scratch { /* one per thread; zero-initialised */
         double score;
         uint32_t start; /* UINT32_MAX: not reached */
         int32_t id;
-    } *nodes;
+    } * nodes;
     size_t cap;
 } vb__unigram_scratch;
 
 /* Takes `scores` (of ids 0..n-1, all finite); v holds the strings. */
-VB_MUST_USE vb_err vb__unigram_init(vb__unigram *u, const vb__vocabulary *v, double *scores, int32_t n, int32_t unk,
-                                    bool byte_fallback);
+VB_MUST_USE vb_err vb__unigram_init(vb__unigram *u, const vb__vocabulary *v, double *scores, int32_t n,
+                                    int32_t unk, bool byte_fallback);
 void vb__unigram_fini(vb__unigram *u);
 void vb__unigram_scratch_fini(vb__unigram_scratch *s);
 /* Appends the ids of one piece of valid UTF-8. */

@@ -127,9 +127,7 @@ int32_t vb__vocabulary_find(const vb__vocabulary *v, const char *s, size_t n) {
 
 /* ---- bytes as characters ---- */
 
-static int shown_as_itself(unsigned b) {
-    return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
-}
+static int shown_as_itself(unsigned b) { return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174; }
 
 /* The other 68 bytes, in order, are U+0100 and up: 0..32, 127..160, 173. */
 uint32_t vb__byte_char(unsigned byte) {

@@ -27,21 +27,21 @@ typedef struct vb__vocabulary {
     struct vb__vocab_entry {
         uint32_t offset;
         uint32_t len; /* UINT32_MAX: no token has this id */
-    } *by_id;
+    } * by_id;
     int32_t n_ids, cap_ids; /* ids are 0..n_ids-1, possibly with holes */
     int32_t count;          /* tokens */
     int32_t *slots;         /* open addressing: id or VB_NO_TOKEN */
     uint32_t *tags;         /* upper half of the hash in each slot */
     uint32_t mask;
-    uint32_t longest;       /* bytes of the longest string */
+    uint32_t longest; /* bytes of the longest string */
 } vb__vocabulary;
 
 /* Room for about `count` tokens of `bytes` bytes in all; both only hints. */
 VB_MUST_USE vb_err vb__vocabulary_init(vb__vocabulary *v, size_t count, size_t bytes);
 void vb__vocabulary_fini(vb__vocabulary *v);
 /* VB_E_RANGE: id outside 0..VB_LIMIT_VOCAB-1; VB_E_MISMATCH: the id has another string; VB_E_LIMIT: a string
- * longer than VB_LIMIT_TOKEN_BYTES or too many bytes. Where the string exists already: VB_E_FORMAT if `unique`, else
- * vb__vocabulary_find returns the newer id from then on. */
+ * longer than VB_LIMIT_TOKEN_BYTES or too many bytes. Where the string exists already: VB_E_FORMAT if
+ * `unique`, else vb__vocabulary_find returns the newer id from then on. */
 VB_MUST_USE vb_err vb__vocabulary_add(vb__vocabulary *v, const char *s, size_t n, int32_t id, bool unique);
 int32_t vb__vocabulary_find(const vb__vocabulary *v, const char *s, size_t n); /* or VB_NO_TOKEN */
 /* The string of an id, NULL when there is none; not NUL-terminated; borrowed. */

@@ -1,8 +1,8 @@
 /* Drives the tokenizer from scripts and measures it, without an engine.
  *   text_harness FOLDER [--decode]           JSON lines, as `verbatim tokenize --stdin-jsonl`
  *   text_harness FOLDER --bench FILE...      load time and encoding speed of each file
- * FOLDER holds tokenizer.json; --stdin-tokenizers instead of it reads lines {"tokenizer": {...}} that replace the
- * tokenizer, between the others. */
+ * FOLDER holds tokenizer.json; --stdin-tokenizers instead of it reads lines {"tokenizer": {...}} that replace
+ * the tokenizer, between the others. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -61,8 +61,8 @@ static int bench(const char *folder, char **files, int n_files) {
         double start = vb__now();
         if (vb__tokenizer_decode(t, ids.data, ids.len, false, &text, &err) != VB_OK) return fail(&err);
         double decode = vb__now() - start;
-        printf("%s: %zu bytes, %zu tokens, encode %.2f MB/s (best %.2f), decode %.2f MB/s\n", files[i], b.len, ids.len,
-               mb / encode, mb / run[0], mb / decode);
+        printf("%s: %zu bytes, %zu tokens, encode %.2f MB/s (best %.2f), decode %.2f MB/s\n", files[i], b.len,
+               ids.len, mb / encode, mb / run[0], mb / decode);
         vb__buffer_fini(&text);
         vb__ids_fini(&ids);
         vb__buffer_fini(&b);
@@ -89,7 +89,8 @@ static bool replace_tokenizer(const char *line, size_t n, vb__tokenizer **t, vb_
     return true;
 }
 
-/* {"ids": [...], "stream": true}: the pieces of a stream in one string; false when the line asks for no such thing. */
+/* {"ids": [...], "stream": true}: the pieces of a stream in one string; false when the line asks for no such
+ * thing. */
 static bool stream_line(const char *line, size_t n, const vb__tokenizer *t, vb__buffer *out) {
     vb_error err;
     json_t *v = NULL;
@@ -109,7 +110,8 @@ static bool stream_line(const char *line, size_t n, const vb__tokenizer *t, vb__
     if (e == VB_OK) e = vb__detokenizer_end(d, &text, &len, &err);
     if (e == VB_OK) e = vb__buffer_append(&all, text, len);
     (void)vb__buffer_puts(out, e == VB_OK ? "{\"text\": " : "{\"error\": ");
-    (void)vb__json_put_string(out, e == VB_OK ? vb__buffer_str(&all) : err.text, e == VB_OK ? all.len : strlen(err.text));
+    (void)vb__json_put_string(out, e == VB_OK ? vb__buffer_str(&all) : err.text,
+                              e == VB_OK ? all.len : strlen(err.text));
     (void)vb__buffer_puts(out, "}\n");
     vb__buffer_fini(&all);
     vb__detokenizer_destroy(d);
@@ -126,7 +128,8 @@ int main(int argc, char **argv) {
     bool decode = argc > 2 && strcmp(argv[2], "--decode") == 0;
     vb_error err;
     vb__tokenizer *t = NULL;
-    if (strcmp(argv[1], "--stdin-tokenizers") != 0 && vb__tokenizer_load(argv[1], &t, &err) != VB_OK) return fail(&err);
+    if (strcmp(argv[1], "--stdin-tokenizers") != 0 && vb__tokenizer_load(argv[1], &t, &err) != VB_OK)
+        return fail(&err);
     char *line = NULL;
     size_t cap = 0;
     ssize_t n;
@@ -135,7 +138,8 @@ int main(int argc, char **argv) {
     while ((n = getline(&line, &cap, stdin)) >= 0) {
         if (n > 0 && line[n - 1] == '\n') n--;
         bool ids = n >= 7 && memcmp(line, "{\"ids\":", 7) == 0;
-        if (!replace_tokenizer(line, (size_t)n, &t, &out) && !(ids && t != NULL && stream_line(line, (size_t)n, t, &out)) &&
+        if (!replace_tokenizer(line, (size_t)n, &t, &out) &&
+            !(ids && t != NULL && stream_line(line, (size_t)n, t, &out)) &&
             (t == NULL || vb__tokenize_line(t, decode || ids, line, (size_t)n, &out, &err) != VB_OK))
             return fail(&err);
         (void)fwrite(vb__buffer_str(&out), 1, out.len, stdout);

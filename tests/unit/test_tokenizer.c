@@ -1,4 +1,5 @@
-/* Tokenizers against the stock library's ids (the shared fixtures, where present) and small cases of our own. */
+/* Tokenizers against the stock library's ids (the shared fixtures, where present) and small cases of our own.
+ */
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -69,7 +70,8 @@ static bool same_ids(const vb__ids *got, const json_t *want) {
     return true;
 }
 
-static bool decodes_to(const vb__tokenizer *t, const int32_t *ids, size_t n, const char *want, size_t n_want) {
+static bool decodes_to(const vb__tokenizer *t, const int32_t *ids, size_t n, const char *want,
+                       size_t n_want) {
     vb_error err = {0};
     vb__buffer b;
     vb__buffer_init(&b, 1 << 24);
@@ -92,11 +94,15 @@ static vb__ids ids_of(const json_t *list) {
 static int differing(const vb__tokenizer *t, const json_t *cases, bool show) {
     int bad = 0;
     for (size_t i = 0; i < json_array_size(cases); i++) {
-        const json_t *c = json_array_get(cases, i), *text = json_object_get(c, "text"), *decoded = json_object_get(c, "decoded");
-        vb__encode_options o = {.parse = json_is_false(json_object_get(c, "parse_special")) ? VB_PARSE_NOT_SPECIAL : VB_PARSE_ALL};
+        const json_t *c = json_array_get(cases, i), *text = json_object_get(c, "text"),
+                     *decoded = json_object_get(c, "decoded");
+        vb__encode_options o = {.parse = json_is_false(json_object_get(c, "parse_special"))
+                                             ? VB_PARSE_NOT_SPECIAL
+                                             : VB_PARSE_ALL};
         vb__ids ids = encode(t, json_string_value(text), json_string_length(text), &o);
         bool ok = same_ids(&ids, json_object_get(c, "ids")) &&
-                  (decoded == NULL || decodes_to(t, ids.data, ids.len, json_string_value(decoded), json_string_length(decoded)));
+                  (decoded == NULL ||
+                   decodes_to(t, ids.data, ids.len, json_string_value(decoded), json_string_length(decoded)));
         if (!ok && show) print_message("case %zu differs: %s\n", i, json_string_value(text));
         bad += !ok;
         vb__ids_fini(&ids);
@@ -112,14 +118,18 @@ static void qwen3_cases(void **state) {
     assert_true(json_array_size(json_object_get(all, "cases")) >= 857);
     assert_int_equal(differing(t, json_object_get(all, "cases"), true), 0);
     const json_t *newer = json_object_get(all, "unicode_new");
-    print_message("newer than our tables: %d of %zu differ (known)\n", differing(t, newer, false), json_array_size(newer));
+    print_message("newer than our tables: %d of %zu differ (known)\n", differing(t, newer, false),
+                  json_array_size(newer));
     const json_t *plain = json_object_get(all, "no_added_tokens");
     for (size_t i = 0; i < json_array_size(plain); i++) {
         const json_t *c = json_array_get(plain, i), *text = json_object_get(c, "text");
-        vb__ids none = encode(t, json_string_value(text), json_string_length(text), &(vb__encode_options){.parse = VB_PARSE_NONE});
+        vb__ids none = encode(t, json_string_value(text), json_string_length(text),
+                              &(vb__encode_options){.parse = VB_PARSE_NONE});
         assert_true(same_ids(&none, json_object_get(c, "ids")));
-        vb__text_span span = {json_string_length(text), true}; /* user data from end to end is the same thing */
-        vb__ids user = encode(t, json_string_value(text), json_string_length(text), &(vb__encode_options){.spans = &span, .n_spans = 1});
+        vb__text_span span = {json_string_length(text),
+                              true}; /* user data from end to end is the same thing */
+        vb__ids user = encode(t, json_string_value(text), json_string_length(text),
+                              &(vb__encode_options){.spans = &span, .n_spans = 1});
         assert_true(same_ids(&user, json_object_get(c, "ids")));
         vb__ids_fini(&none);
         vb__ids_fini(&user);
@@ -143,7 +153,8 @@ static void qwen3_streams(void **state) {
     assert_int_equal(vb__detokenizer_create(t, false, &d, &err), VB_OK);
     const json_t *streams = json_object_get(all, "stream");
     for (size_t i = 0; i < json_array_size(streams); i++) {
-        const json_t *c = json_array_get(streams, i), *pieces = json_object_get(c, "pieces"), *end = json_object_get(c, "end");
+        const json_t *c = json_array_get(streams, i), *pieces = json_object_get(c, "pieces"),
+                     *end = json_object_get(c, "end");
         vb__ids ids = ids_of(json_object_get(c, "ids"));
         const char *text;
         size_t n;
@@ -151,7 +162,8 @@ static void qwen3_streams(void **state) {
             const json_t *want = json_array_get(pieces, k);
             assert_int_equal(vb__detokenizer_push(d, ids.data[k], &text, &n, &err), VB_OK);
             if (n != json_string_length(want) || memcmp(text, json_string_value(want), n) != 0)
-                fail_msg("stream %zu, token %zu: \"%.*s\", expected \"%s\"", i, k, (int)n, text, json_string_value(want));
+                fail_msg("stream %zu, token %zu: \"%.*s\", expected \"%s\"", i, k, (int)n, text,
+                         json_string_value(want));
         }
         assert_int_equal(vb__detokenizer_end(d, &text, &n, &err), VB_OK);
         assert_int_equal(n, json_string_length(end));

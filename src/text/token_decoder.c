@@ -1,4 +1,4 @@
-#include "text/decoder.h"
+#include "text/token_decoder.h"
 #include "base/alloc.h"
 #include "text/normalizer.h"
 #include "text/text_unicode.h"
@@ -23,9 +23,10 @@ vb_err vb__decoder_prepare(vb__decoder *d, vb_error *err) {
         vb__dec_step *s = &d->step[i];
         s->fused = fused;
         if (fused && (s->kind == VB_DEC_BYTE_LEVEL || s->kind == VB_DEC_BYTE_FALLBACK || s->regex != NULL))
-            return vb__fail(err, VB_E_UNSUPPORTED,
-                            "decoder: %s after Fuse or ByteLevel is not supported",
-                            s->regex != NULL ? "Replace with a regular expression" : s->kind == VB_DEC_BYTE_LEVEL ? "ByteLevel" : "ByteFallback");
+            return vb__fail(err, VB_E_UNSUPPORTED, "decoder: %s after Fuse or ByteLevel is not supported",
+                            s->regex != NULL               ? "Replace with a regular expression"
+                            : s->kind == VB_DEC_BYTE_LEVEL ? "ByteLevel"
+                                                           : "ByteFallback");
         if (s->kind == VB_DEC_BYTE_LEVEL || s->kind == VB_DEC_FUSE) fused = true;
     }
     return VB_OK;
@@ -69,7 +70,8 @@ static vb_err feed(const pass *p, int k, const char *t, size_t n);
 
 /* ---- bytes to characters ---- */
 
-/* How many bytes the sequence that begins with b[0] has, and whether b[0..n) is a beginning of a character. */
+/* How many bytes the sequence that begins with b[0] has, and whether b[0..n) is a beginning of a character.
+ */
 static size_t sequence_length(unsigned char c) {
     return c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
 }
@@ -160,7 +162,8 @@ static vb_err byte_fallback(const pass *p, int k, const char *t, size_t n) {
         /* count: where the unfinished character at the end of the run begins */
         const unsigned char *open = (const unsigned char *)st->held.data + st->count;
         size_t m = st->held.len - st->count;
-        bool good = m == 0 ? sequence_length((unsigned char)byte) != 0 : continues(open, m, (unsigned char)byte);
+        bool good =
+            m == 0 ? sequence_length((unsigned char)byte) != 0 : continues(open, m, (unsigned char)byte);
         if (good) {
             VB_TRY(vb__buffer_putc(&st->held, (char)byte));
             if (m + 1 == sequence_length((unsigned char)st->held.data[st->count])) st->count = st->held.len;
@@ -184,7 +187,8 @@ static vb_err replace_token(const pass *p, int k, const char *t, size_t n) {
     while (from <= n) {
         bool found = false;
         size_t a = n, e = n;
-        if (step->regex != NULL) VB_TRY(vb__regex_find(step->regex, &p->s->regex, t, n, from, &found, &a, &e, p->err));
+        if (step->regex != NULL)
+            VB_TRY(vb__regex_find(step->regex, &p->s->regex, t, n, from, &found, &a, &e, p->err));
         else if (step->n_pattern != 0) {
             a = vb__find_literal(t, n, from, step->pattern, step->n_pattern);
             found = a < n;
@@ -261,7 +265,8 @@ static vb_err strip_fused(const pass *p, int k, const char *t, size_t n, bool en
     }
     if (step->stop == 0) return n > 0 ? feed(p, k + 1, t, n) : VB_OK;
     VB_TRY(vb__buffer_append(&st->held, t, n));
-    size_t b = count_suffix(step, vb__buffer_str(&st->held), st->held.len, step->stop), out = st->held.len - b;
+    size_t b = count_suffix(step, vb__buffer_str(&st->held), st->held.len, step->stop),
+           out = st->held.len - b;
     if (out > 0) VB_TRY(feed(p, k + 1, st->held.data, out));
     if (b > 0) memmove(st->held.data, st->held.data + out, b);
     st->held.len = end ? 0 : b;
@@ -347,8 +352,8 @@ vb_err vb__decoder_end(const vb__decoder *d, vb__dec_stream *s, vb_error *err) {
     return wrap(e, err, &inner);
 }
 
-vb_err vb__decoder_token_bytes(const vb__decoder *d, vb__dec_stream *s, const char *token, size_t n, vb__buffer *out,
-                               vb_error *err) {
+vb_err vb__decoder_token_bytes(const vb__decoder *d, vb__dec_stream *s, const char *token, size_t n,
+                               vb__buffer *out, vb_error *err) {
     vb__buffer *b[2] = {&s->temp[0], &s->temp[1]};
     const char *t = token;
     int side = 0;
@@ -361,12 +366,14 @@ vb_err vb__decoder_token_bytes(const vb__decoder *d, vb__dec_stream *s, const ch
         } else if (step->kind == VB_DEC_BYTE_FALLBACK && vb__byte_token(t, n) >= 0) {
             VB_TRY(vb__buffer_putc(to, (char)vb__byte_token(t, n)));
             return vb__buffer_append(out, to->data, 1);
-        } else if (step->kind == VB_DEC_METASPACE || (step->kind == VB_DEC_REPLACE && step->regex == NULL && step->n_pattern != 0)) {
+        } else if (step->kind == VB_DEC_METASPACE ||
+                   (step->kind == VB_DEC_REPLACE && step->regex == NULL && step->n_pattern != 0)) {
             bool space = step->kind == VB_DEC_METASPACE;
             for (size_t done = 0; done < n;) {
                 size_t a = vb__find_literal(t, n, done, step->pattern, step->n_pattern);
                 VB_TRY(vb__buffer_append(to, t + done, a - done));
-                if (a < n) VB_TRY(vb__buffer_append(to, space ? " " : step->content, space ? 1 : step->n_content));
+                if (a < n)
+                    VB_TRY(vb__buffer_append(to, space ? " " : step->content, space ? 1 : step->n_content));
                 done = a < n ? a + step->n_pattern : n;
             }
         } else {
