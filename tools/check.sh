@@ -7,7 +7,7 @@ log=$build/meson-logs/testlog.json
 status=0
 if [ "${2:-}" != --count ]; then
     rm -f "$log"
-    meson test -C "$build" --no-rebuild --print-errorlogs </dev/null || status=$?
+    meson test --setup full -C "$build" --no-rebuild --print-errorlogs </dev/null || status=$?
 fi
 python3 - "$log" <<'END'
 import json, os, sys
