@@ -9,7 +9,8 @@ typedef enum vb__matrix_kind {
     VB_MATRIX_F16,  /* rounded once to bf16 when packed */
     VB_MATRIX_F32,  /* the same */
     VB_MATRIX_AFFINE, /* MLX: data u32 words [n][k*bits/32], element 0 in the lowest bits; scales, biases per group */
-    VB_MATRIX_KINDS /* GGUF block kinds come here */
+    VB_MATRIX_BLOCKS, /* rows of a block format that the backend does not know: unpack turns a row into codes */
+    VB_MATRIX_KINDS
 } vb__matrix_kind;
 
 typedef enum vb__scale_kind { VB_SCALE_BF16, VB_SCALE_F16, VB_SCALE_F32 } vb__scale_kind;
@@ -20,9 +21,15 @@ typedef struct vb__matrix {
     int32_t n, k;
     const void *data;
     int32_t bits, group;        /* AFFINE: 2,3,4,5,6,8 and 32, 64 or 128 */
-    vb__scale_kind scale_kind;  /* AFFINE */
+    vb__scale_kind scale_kind;  /* AFFINE, BLOCKS */
     const void *scales, *biases; /* AFFINE: [n][k/group] each */
     const char *name;           /* for error messages */
+    /* BLOCKS: row o at data + o*row_bytes gives k codes, and k/group scales and (has_bias) biases; group may be 16 as well.
+     * Codes lie in -offset .. 2^bits - 1 - offset; scale_kind names a type that holds scales and biases exactly. */
+    int64_t row_bytes;
+    int32_t format, offset; /* format: passed through to unpack */
+    int32_t has_bias;
+    void (*unpack)(int32_t format, const void *row, int32_t k, int8_t *codes, float *scales, float *biases);
 } vb__matrix;
 
 typedef struct vb__weight {

@@ -13,6 +13,8 @@ typedef struct job {
     const vb__matrix *src;
     vb__cpu_weight *w;
     uint8_t *to;
+    uint8_t *rows; /* BLOCKS: row_size bytes for each thread */
+    size_t row_size;
 } job;
 
 /* ---- bf16 ---------------------------------------------------------------------------------------------- */
@@ -127,6 +129,68 @@ static void pack_affine(void *ctx, int32_t begin, int32_t end, int32_t thread) {
     }
 }
 
+/* ---- blocks -------------------------------------------------------------------------------------------- */
+
+static uint32_t float_bits(float f) {
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    return u;
+}
+
+/* To a half, for values that a half holds exactly (NaN keeps being one). */
+static uint16_t exact_half(float f) {
+    uint32_t u = float_bits(f), sign = u >> 16 & 0x8000, e = u >> 23 & 255, m = u & 0x7fffff;
+    if (e == 255) return (uint16_t)(sign | 0x7c00 | m >> 13);
+    if (e >= 113) return (uint16_t)(sign | (e - 112) << 10 | m >> 13);
+    if (e < 103) return (uint16_t)sign;
+    return (uint16_t)(sign | (m | 0x800000) >> (126 - e));
+}
+
+static void put_scale(vb__scale_kind kind, float f, uint8_t *to) {
+    uint16_t h = kind == VB_SCALE_F16 ? exact_half(f) : (uint16_t)(float_bits(f) >> 16);
+    if (kind == VB_SCALE_F32) memcpy(to, &f, 4);
+    else memcpy(to, &h, 2);
+}
+
+static void pack_block_row(const vb__qpanels *q, int32_t o, const int8_t *codes, const float *scales, const float *biases,
+                           uint8_t *panel) {
+    int32_t lane = o % VB_PANEL, size = vb__scale_size(q->scale_kind);
+    for (int32_t k = 0; k < q->k; k += 8) {
+        uint8_t c[8];
+        for (int j = 0; j < 8; j++) c[j] = (uint8_t)(codes[k + j] + q->offset);
+        int32_t ku = k % q->unit;
+        uint8_t *to = panel + (int64_t)(k / q->unit) * q->unit_bytes + 4 * lane + ku / 8 * (q->code_bits == 4 ? 64 : 128);
+        if (q->code_bits == 4) {
+            for (int j = 0; j < 4; j++) to[j] = (uint8_t)(c[j] | c[4 + j] << 4);
+        } else {
+            memcpy(to, c, 4);
+            memcpy(to + 64, c + 4, 4);
+        }
+    }
+    for (int32_t g = 0; g < q->k / q->group; g++) {
+        uint8_t *to = panel + (int64_t)(g * q->group / q->unit) * q->unit_bytes + q->codes_bytes +
+                      g * q->group % q->unit / q->group * q->scale_stride + lane * size;
+        put_scale(q->scale_kind, scales[g], to);
+        if (q->has_bias) put_scale(q->scale_kind, biases[g], to + VB_PANEL * size);
+    }
+}
+
+/* row: scratch of one row per thread: codes, scales, biases. */
+static void pack_blocks(void *ctx, int32_t begin, int32_t end, int32_t thread) {
+    const job *j = ctx;
+    const vb__qpanels *q = &j->w->q;
+    uint8_t *row = j->rows + (size_t)thread * j->row_size;
+    float *scales = (float *)(void *)row, *biases = scales + q->k / q->group;
+    int8_t *codes = (int8_t *)(biases + q->k / q->group);
+    for (int32_t p = begin; p < end; p++) {
+        uint8_t *panel = j->to + p * q->panel_stride;
+        for (int32_t o = p * VB_PANEL; o < q->n && o < (p + 1) * VB_PANEL; o++) {
+            j->src->unpack(j->src->format, (const uint8_t *)j->src->data + o * j->src->row_bytes, q->k, codes, scales, biases);
+            pack_block_row(q, o, codes, scales, biases, panel);
+        }
+    }
+}
+
 /* True when the low halves of all f32 values are zero: bf16 then holds them exactly. */
 static bool fits_bf16(const void *p, int64_t count) {
     uint32_t any = 0;
@@ -148,14 +212,14 @@ static vb_err check(const vb__matrix *m, int32_t max_k, vb_error *err) {
         return vb__fail(err, VB_E_RANGE, "%s: input width %d, expected at most %d", name, m->k, max_k);
     if (m->n > INT32_MAX - VB_PANEL)
         return vb__fail(err, VB_E_UNSUPPORTED, "%s: %d output rows, expected fewer", name, m->n);
-    if (m->kind != VB_MATRIX_AFFINE) {
-        if (m->kind > VB_MATRIX_F32) return vb__fail(err, VB_E_UNSUPPORTED, "%s: unknown matrix kind", name);
-        return VB_OK;
-    }
+    if (m->kind <= VB_MATRIX_F32) return VB_OK;
+    if (m->kind != VB_MATRIX_AFFINE && m->kind != VB_MATRIX_BLOCKS)
+        return vb__fail(err, VB_E_UNSUPPORTED, "%s: unknown matrix kind", name);
     if (m->bits < 2 || m->bits > 8 || m->bits == 7)
         return vb__fail(err, VB_E_UNSUPPORTED, "%s: %d-bit codes, expected 2, 3, 4, 5, 6 or 8", name, m->bits);
-    if (m->group != 32 && m->group != 64 && m->group != 128)
+    if (m->group != 32 && m->group != 64 && m->group != 128 && (m->group != 16 || m->kind != VB_MATRIX_BLOCKS))
         return vb__fail(err, VB_E_UNSUPPORTED, "%s: quantisation group %d, expected 32, 64 or 128", name, m->group);
+    if (m->k % 32 != 0) return vb__fail(err, VB_E_UNSUPPORTED, "%s: input width %d, expected a multiple of 32", name, m->k);
     if (m->k % m->group != 0)
         return vb__fail(err, VB_E_UNSUPPORTED, "%s: input width %d, expected a multiple of the group %d", name, m->k,
                         m->group);
@@ -167,7 +231,7 @@ vb_err vb__pack(vb__pool *pool, const vb__matrix *src, int32_t max_k, vb__cpu_we
     vb__cpu_weight *w = vb__calloc(VB_TAG_WEIGHTS, 1, sizeof *w);
     if (w == NULL) return vb__fail(err, VB_E_MEMORY, "%s: out of memory", src->name);
     int32_t panels = (src->n + VB_PANEL - 1) / VB_PANEL;
-    w->pub = (vb__weight){.n = src->n, .k = src->k, .quantised = src->kind == VB_MATRIX_AFFINE};
+    w->pub = (vb__weight){.n = src->n, .k = src->k, .quantised = src->kind >= VB_MATRIX_AFFINE};
     if (w->pub.quantised) {
         int64_t groups = (int64_t)src->n * (src->k / src->group);
         w->pub.bits = src->bits;
@@ -175,7 +239,10 @@ vb_err vb__pack(vb__pool *pool, const vb__matrix *src, int32_t max_k, vb__cpu_we
         w->q = (vb__qpanels){.n = src->n, .k = src->k, .group = src->group, .has_bias = 1};
         w->q.code_bits = src->bits <= 4 ? 4 : 8;
         w->q.scale_kind = src->scale_kind;
-        if (src->scale_kind == VB_SCALE_F32 && fits_bf16(src->scales, groups) && fits_bf16(src->biases, groups))
+        if (src->kind == VB_MATRIX_BLOCKS) {
+            w->q.has_bias = src->has_bias;
+            w->q.offset = src->offset;
+        } else if (src->scale_kind == VB_SCALE_F32 && fits_bf16(src->scales, groups) && fits_bf16(src->biases, groups))
             w->q.scale_kind = VB_SCALE_BF16;
         vb__qpanels_layout(&w->q);
         w->pub.bytes = panels * w->q.panel_stride;
@@ -194,8 +261,17 @@ vb_err vb__pack(vb__pool *pool, const vb__matrix *src, int32_t max_k, vb__cpu_we
     }
     w->q.data = w->memory;
     w->b.data = w->memory;
-    job j = {src, w, w->memory};
-    vb__parallel_for(pool, panels, 4, w->pub.quantised ? pack_affine : pack_bf16, &j);
+    job j = {.src = src, .w = w, .to = w->memory};
+    if (src->kind == VB_MATRIX_BLOCKS) {
+        j.row_size = ((size_t)(src->k / src->group) * 8 + (size_t)src->k + 63) / 64 * 64;
+        j.rows = vb__calloc(VB_TAG_SCRATCH, (size_t)vb__pool_threads(pool), j.row_size);
+        if (j.rows == NULL) {
+            vb__pack_destroy(w);
+            return vb__fail(err, VB_E_MEMORY, "%s: out of memory", src->name);
+        }
+    }
+    vb__parallel_for(pool, panels, 4, src->kind == VB_MATRIX_BLOCKS ? pack_blocks : w->pub.quantised ? pack_affine : pack_bf16, &j);
+    vb__free(j.rows);
     *out = w;
     return VB_OK;
 }

@@ -10,12 +10,15 @@ typedef struct block {
     const int8_t *a;
     const float *dd;
     const int32_t *sums;
-    int64_t a_seg, plane; /* bytes to the next segment; from the hi plane to the lo plane */
+    int64_t a_seg, plane; /* bytes to the next activation group; from the hi plane to the lo plane */
     int32_t nb;
     /* The packed bytes of the next slice, asked for bit by bit while this one is multiplied: two panels. */
     const uint8_t *next[2];
     int32_t next_lines, lines_per_step; /* 0: nothing to fetch */
 } block;
+
+/* Activations lie in groups of 32 or 64 a row; a segment of 16 is half of one. */
+#define WIDTH(seg) ((seg) < 32 ? 32 : (seg))
 
 enum { GROUP = 6, FEW = 3 }; /* int8 rows that share a pass over bytes, over nibbles */
 
@@ -43,7 +46,7 @@ VB_INLINE void dots(int NP, int rows, int planes, int seg, int bits, const uint8
         }
 #pragma GCC unroll 6
         for (int r = 0; r < rows; r++) {
-            const int8_t *at = planes == 2 && r & 1 ? a_low + r / 2 * seg + k : a + r / planes * seg + k;
+            const int8_t *at = planes == 2 && r & 1 ? a_low + r / 2 * WIDTH(seg) + k : a + r / planes * WIDTH(seg) + k;
             __m512i x = vb__bcast4(at);
 #pragma GCC unroll 2
             for (int p = 0; p < NP; p++) dot[p * rows + r] = _mm512_dpbusd_epi32(dot[p * rows + r], c0[p], x);
@@ -79,7 +82,7 @@ VB_INLINE void slice_rows(int NP, int R, int planes, int seg, int bits, const vb
     __m512 acc[2 * GROUP];
 #pragma GCC unroll 12
     for (int i = 0; i < NP * R; i++) acc[i] = _mm512_setzero_ps();
-    const int8_t *a = b->a + r0 * seg, *a_low = a + b->plane;
+    const int8_t *a = b->a + r0 * WIDTH(seg), *a_low = a + b->plane;
     const float *dd = b->dd + r0, *ds = dd + b->nb;
     const int32_t *sums = b->sums + r0;
     for (int32_t i = 0; i < s->segs; i++) {
@@ -128,8 +131,9 @@ VB_INLINE void slice_rows(int NP, int R, int planes, int seg, int bits, const vb
         dd += 2 * b->nb;
         ds += 2 * b->nb;
         sums += b->nb;
-        a += b->a_seg;
-        a_low += b->a_seg;
+        int64_t step = seg == WIDTH(seg) ? b->a_seg : i & 1 ? b->a_seg - seg : seg;
+        a += step;
+        a_low += step;
     }
 #pragma GCC unroll 12
     for (int i = 0; i < NP * R; i++) {
@@ -178,15 +182,23 @@ BLOCK(2, 1, 32, 8, 6)
 BLOCK(2, 1, 64, 8, 6)
 BLOCK(2, 2, 32, 8, 3)
 BLOCK(2, 2, 64, 8, 3)
+BLOCK(1, 1, 16, 4, 3)
+BLOCK(1, 2, 16, 4, 1)
+BLOCK(2, 1, 16, 4, 3)
+BLOCK(2, 2, 16, 4, 1)
+BLOCK(1, 1, 16, 8, 6)
+BLOCK(1, 2, 16, 8, 3)
+BLOCK(2, 1, 16, 8, 6)
+BLOCK(2, 2, 16, 8, 3)
 
 static block_fn *block_of(int np, int planes, int seg, int bits) {
-    static block_fn *const fn[2][2][2][2] = {
-        {{{block_1_1_32_4, block_1_1_32_8}, {block_1_1_64_4, block_1_1_64_8}},
-         {{block_1_2_32_4, block_1_2_32_8}, {block_1_2_64_4, block_1_2_64_8}}},
-        {{{block_2_1_32_4, block_2_1_32_8}, {block_2_1_64_4, block_2_1_64_8}},
-         {{block_2_2_32_4, block_2_2_32_8}, {block_2_2_64_4, block_2_2_64_8}}},
+    static block_fn *const fn[2][2][3][2] = { /* panels, planes, segment 16, 32, 64, bits 4, 8 */
+        {{{block_1_1_16_4, block_1_1_16_8}, {block_1_1_32_4, block_1_1_32_8}, {block_1_1_64_4, block_1_1_64_8}},
+         {{block_1_2_16_4, block_1_2_16_8}, {block_1_2_32_4, block_1_2_32_8}, {block_1_2_64_4, block_1_2_64_8}}},
+        {{{block_2_1_16_4, block_2_1_16_8}, {block_2_1_32_4, block_2_1_32_8}, {block_2_1_64_4, block_2_1_64_8}},
+         {{block_2_2_16_4, block_2_2_16_8}, {block_2_2_32_4, block_2_2_32_8}, {block_2_2_64_4, block_2_2_64_8}}},
     };
-    return fn[np - 1][planes - 1][seg == 64][bits == 8];
+    return fn[np - 1][planes - 1][seg / 32][bits == 8];
 }
 
 /* A slice of nibbles to bytes, four k-values a vector, and its scales to f32. */
@@ -244,7 +256,7 @@ void vb__linear_q_avx512(VB_LINEAR_Q_ARGS) {
             block_fn *fn = block_of(np, planes, seg, wide ? 8 : w->code_bits);
             for (int32_t r0 = 0; r0 < x->rows; r0 += VB_ROW_BLOCK) {
                 int32_t nb = vb__row_block(x->rows, r0);
-                block b = {.nb = nb, .plane = nb * seg, .a_seg = (int64_t)planes * nb * seg};
+                block b = {.nb = nb, .plane = nb * x->width, .a_seg = (int64_t)planes * nb * x->width};
                 b.a = vb__qact_block(x, r0) + (int64_t)k * planes * nb;
                 b.dd = vb__qact_dd(x, r0) + (int64_t)(k / seg) * 2 * nb;
                 if (wide && r0 == 0) {
