@@ -219,6 +219,8 @@ typedef struct vb_bench_options {
 VB_API void vb_bench_options_init(vb_bench_options *o);
 /* JSON object text with the fields of the manual's `bench --json`. */
 VB_API VB_MUST_USE vb_err vb_bench_json(const vb_bench_options *o, char **json, vb_error *err);
+/* That JSON as a table for a person. */
+VB_API VB_MUST_USE vb_err vb_bench_text(const char *json, char **text, vb_error *err);
 
 #ifdef __cplusplus
 }
