@@ -48,7 +48,7 @@ static vb__measured measured(series *s) {
     if (s->n == 0) return (vb__measured){0};
     qsort(s->v, (size_t)s->n, sizeof s->v[0], ascending);
     double m = (s->v[(s->n - 1) / 2] + s->v[s->n / 2]) / 2;
-    return (vb__measured){m, m > 0 ? (s->v[s->n - 1] - s->v[0]) / m : 0};
+    return (vb__measured){m, m > 0 ? (s->v[s->n - 1] - s->v[0]) / m : 0, s->v[0]};
 }
 
 int64_t vb__bench_resident(void) {

@@ -9,7 +9,7 @@ enum { VB_BENCH_WIDTHS = 5, VB_BENCH_REPEATS = 64 };
 
 /* Median of interleaved repeats, and how far they lie apart: (largest - smallest) / median. */
 typedef struct vb__measured {
-    double median, spread;
+    double median, spread, least;
 } vb__measured;
 
 typedef struct vb__bench_result {

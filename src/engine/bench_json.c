@@ -81,16 +81,17 @@ static json_t *width_array(const vb__bench_result *r) {
     for (int32_t i = 0; i < VB_BENCH_WIDTHS; i++) {
         double s = r->block_s[i].median, floor = larger(one, ratio((double)r->rows[i] * (double)r->row_macs, macs_per_s));
         (void)json_array_append_new(
-            a, json_pack("{s:i, s:f, s:f, s:f, s:f, s:f}", "rows", r->rows[i], "seconds", s, "ratio", ratio(s, one), "factor",
-                         ratio(s, floor), "spread", r->block_s[i].spread, "seconds_accepted", r->accepted_s[i].median));
+            a, json_pack("{s:i, s:f, s:f, s:f, s:f, s:f, s:f}", "rows", r->rows[i], "seconds", s, "ratio", ratio(s, one), "factor",
+                         ratio(s, floor), "best", r->block_s[i].least, "spread", r->block_s[i].spread, "seconds_accepted",
+                         r->accepted_s[i].median));
     }
     return a;
 }
 
 /* What the numbers are of, the limits, and what was reached. */
-static json_t *report(const vb_bench_options *o, const vb__engine *e, const vb__bench_result *r, double load_s) {
+static json_t *report(const vb_bench_options *o, const vb__engine *e, const vb__bench_result *r, double load_s, int64_t scratch) {
     vb__footprint f;
-    vb__footprint_of(e->model, true, &f);
+    vb__footprint_of(e->model, scratch, &f);
     double step = r->step_s.median, gb = ratio((double)r->step_bytes, step) / 1e9;
     double stated = (double)vb__footprint_context(&f, e->ctx), packed = (double)f.weights;
     json_t *j = json_pack(
@@ -100,12 +101,12 @@ static json_t *report(const vb_bench_options *o, const vb__engine *e, const vb__
         r->read_gb_per_s.median, "contract_gops", r->contract_gops.median);
     json_t *spread = json_pack("{s:f, s:f, s:f, s:f}", "read", r->read_gb_per_s.spread, "contract", r->contract_gops.spread,
                                "decode", r->step_s.spread, "prefill", r->prefill_s.spread);
-    json_t *decode = json_pack("{s:f, s:I, s:f, s:f}", "tokens_per_s", ratio(1, step), "bytes_per_token",
+    json_t *decode = json_pack("{s:f, s:f, s:I, s:f, s:f}", "tokens_per_s", ratio(1, step), "best_tokens_per_s", ratio(1, r->step_s.least), "bytes_per_token",
                                (json_int_t)r->step_bytes, "gb_per_s", gb, "percent_of_read",
                                100 * ratio(gb, r->read_gb_per_s.median));
     double pre = r->prefill_s.median;
-    json_t *prefill = json_pack("{s:i, s:f, s:f}", "tokens", r->prefill_tokens, "tokens_per_s",
-                                ratio(r->prefill_tokens, pre), "percent_of_contract",
+    json_t *prefill = json_pack("{s:i, s:f, s:f, s:f}", "tokens", r->prefill_tokens, "tokens_per_s",
+                                ratio(r->prefill_tokens, pre), "best_tokens_per_s", ratio(r->prefill_tokens, r->prefill_s.least), "percent_of_contract",
                                 100 * ratio(ratio((double)r->prefill_macs, pre) / 1e9, r->contract_gops.median));
     json_t *memory = json_pack("{s:I, s:I, s:I, s:f}", "resident_bytes", (json_int_t)r->resident_bytes, "packed_bytes",
                                (json_int_t)f.weights, "context_bytes", (json_int_t)stated, "times_packed",
@@ -160,9 +161,12 @@ vb_err vb_bench_json(const vb_bench_options *o, char **json, vb_error *err) {
         load_s = e->stats.load_s;
     }
     uint32_t csr = vb__fp_enter();
-    vb_err code = vb__bench_run(e, o->ctx, o->prefill_tokens, o->repeats, o->progress, o->progress_user, &r, err);
+    int64_t scratch = 0;
+    vb_err code = vb__footprint_scratch(&e->model->cfg, e->threads, e->activations, &scratch, err);
+    if (code == VB_OK)
+        code = vb__bench_run(e, o->ctx, o->prefill_tokens, o->repeats, o->progress, o->progress_user, &r, err);
     vb__fp_leave(csr);
-    if (code == VB_OK) code = vb__json_out(report(o, e, &r, load_s), json, err);
+    if (code == VB_OK) code = vb__json_out(report(o, e, &r, load_s, scratch), json, err);
     vb__engine_close(e);
     return code;
 }

@@ -68,10 +68,10 @@ static json_t *tensor_array(const vb__checkpoint *ck, int64_t *bytes) {
 
 /* ---- The whole --------------------------------------------------------------------------------------------------------- */
 
-static json_t *report(const vb__checkpoint *ck, const vb__model *m, int64_t ctx) {
+static json_t *report(const vb__checkpoint *ck, const vb__model *m, int64_t scratch, int64_t ctx) {
     const vb__model_config *c = &m->cfg;
     vb__footprint f;
-    vb__footprint_of(m, true, &f);
+    vb__footprint_of(m, scratch, &f);
     if (ctx == 0) ctx = c->max_position > 0 ? c->max_position : 4096;
     int64_t tensor_bytes, available = vb__memory_available(), context = vb__footprint_context(&f, ctx);
     int64_t fixed = f.weights + vb__footprint_context(&f, 0);
@@ -110,7 +110,9 @@ vb_err vb_inspect_json(const char *path, int64_t ctx, char **json, vb_error *err
         vb__checkpoint_source(ck, &src);
         code = vb__model_load(&src, be, NULL, NULL, &m, err);
     }
-    if (code == VB_OK) code = vb__json_out(report(ck, m, ctx), json, err);
+    int64_t scratch = 0;
+    if (code == VB_OK) code = vb__footprint_scratch(&m->cfg, 0, 8, &scratch, err);
+    if (code == VB_OK) code = vb__json_out(report(ck, m, scratch, ctx), json, err);
     vb__model_destroy(m);
     if (be != NULL) be->ops->destroy(be);
     vb__checkpoint_close(ck);
