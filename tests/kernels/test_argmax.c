@@ -77,7 +77,9 @@ static void bench(void) {
         vb__cpu_backend be;
         backend_open(&be, level, 2, 16);
         double t, both;
+        g_bench_threads = 1;
         MEDIAN_TIME(t, 15, 5, be.k.argmax(x, N, &best, &id, &finite));
+        g_bench_threads = 2;
         MEDIAN_TIME(both, 15, 5, vb__cpu_argmax(&be.base, x, N, 1, N, &id, &finite));
         printf("argmax %-7s n 248320: %.2f us (%.1f GB/s); launcher, 2 threads %.2f us\n", vb__cpu_level_name(level), t * 1e6,
                4e-9 * N / t, both * 1e6);

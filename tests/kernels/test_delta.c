@@ -11,19 +11,22 @@ typedef struct shape {
 
 static void one_block(shape c) {
     int64_t ss = c.cols + rnd_below(40), xs = 2 * c.dk + c.cols + rnd_below(5), os = c.cols + rnd_below(5),
-            ts = 1 + c.dk + c.cols + rnd_below(5);
-    float *s = new_filled(c.dk * ss, c.kind), *x = new_filled(c.rows * xs, c.kind), *in = new_filled(c.replay * ts, c.kind);
+            at = 16, ts = at + 48; /* every other tape is aligned, which is another way of storing */
+    if (rnd() & 1) at = 1 + rnd_below(15), ts += rnd_below(5);
+    float *s = new_filled(c.dk * ss, c.kind), *x = new_filled(c.rows * xs, c.kind), *in = new_filled(c.replay * ts, c.kind),
+          *in_k = new_filled((c.replay + 1) * (c.dk + 1), c.kind);
     float *gates = new_filled(2 * c.rows, c.kind), *o = new_filled(c.rows * os, FILL_NORMAL),
           *tape = new_filled(c.rows * ts, FILL_NORMAL), *scratch = new_floats(VB_DELTA_SCRATCH);
     if (c.kind == FILL_NORMAL) /* decays and betas as they are in life, unit keys */
         for (int32_t i = 0; i < 2 * c.rows; i++) gates[i] = vb__sigmoidf(gates[i]);
     vb__delta_block b = {.dk = c.dk, .cols = c.cols, .rows = c.rows, .certain = c.certain, .replay = c.replay, .ss = ss, .q = x,
                          .k = x + c.dk, .v = x + 2 * c.dk, .xs = xs, .decay = gates, .beta = gates + c.rows, .os = os,
-                         .in_decay = in, .in_k = in + 1, .in_delta = in + 1 + c.dk, .tape_stride = ts, .scratch = scratch};
+                         .in_decay = in_k, .in_k = in_k + c.replay, .in_delta = in + at, .tape_stride = ts, .scratch = scratch,
+                         .ask_s = rnd() & 1 ? s : NULL};
     float *want_s = copy_of(s, c.dk * ss), *want_o = copy_of(o, c.rows * os), *want_tape = copy_of(tape, c.rows * ts);
     b.s = want_s;
     b.o = want_o;
-    b.out_delta = want_tape + 1 + c.dk;
+    b.out_delta = want_tape + at;
     vb__delta_ref(&b);
     FOR_LEVELS(level) {
         vb__kernels k;
@@ -32,7 +35,7 @@ static void one_block(shape c) {
         fill_with(scratch, VB_DELTA_SCRATCH, FILL_BITS); /* what lies there before does not matter */
         b.s = got_s;
         b.o = got_o;
-        b.out_delta = got_tape + 1 + c.dk;
+        b.out_delta = got_tape + at;
         k.delta(&b);
         expect_same("delta o", level, got_o, want_o, c.rows * os);
         expect_same("delta state", level, got_s, want_s, c.dk * ss);
@@ -41,8 +44,8 @@ static void one_block(shape c) {
         vb__free(got_o);
         vb__free(got_tape);
     }
-    float *all[] = {s, x, in, gates, o, tape, scratch, want_s, want_o, want_tape};
-    for (int i = 0; i < 10; i++) vb__free(all[i]);
+    float *all[] = {s, x, in, in_k, gates, o, tape, scratch, want_s, want_o, want_tape};
+    for (int i = 0; i < 11; i++) vb__free(all[i]);
 }
 
 static void levels_return_the_same_bits(void **state) {
@@ -99,8 +102,9 @@ static layer new_layer(int32_t nk, int32_t nv, int32_t dk, int32_t dv, int32_t t
     l.state = 3 + (int64_t)nv * dk * dv + 2;
     l.lay.conv_off = 5;
     l.tail = 5 + (taps - 1) * l.c + 1;
-    l.lay.tape_off = 7;
-    l.tape = l.lay.tape_stride = 7 + nv + (int64_t)nk * dk + (int64_t)nv * dv + l.c + 4;
+    bool aligned = nv % 16 == 0; /* then its parts of a tape are, too, as in real models */
+    l.lay.tape_off = aligned ? 16 : 7;
+    l.tape = l.lay.tape_stride = l.lay.tape_off + nv + (int64_t)nk * dk + (int64_t)nv * dv + l.c + (aligned ? 16 : 4);
     l.w = new_filled(l.c * taps, FILL_NORMAL);
     l.neg_exp_a = new_floats(nv);
     l.dt_bias = new_filled(nv, FILL_NORMAL);
@@ -287,8 +291,9 @@ static void blocks_equal_stepping_at_every_level(void **state) {
     (void)state;
     static const struct { int32_t nk, nv, dk, dv, taps; bool modulo; } shapes[] = {
         {2, 4, 32, 24, 4, false}, {2, 4, 32, 24, 4, true}, {3, 3, 24, 40, 2, false}, {1, 2, 128, 128, 3, false}, {2, 6, 16, 33, 4, true},
+        {16, 16, 16, 32, 4, false},
     };
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 6; i++) {
         layer l = new_layer(shapes[i].nk, shapes[i].nv, shapes[i].dk, shapes[i].dv, shapes[i].taps, shapes[i].modulo);
         chain c = new_chain(&l);
         for (vb__cpu_level level = VB_CPU_C; level <= g_best && level <= VB_CPU_AVX512; level++)
@@ -363,6 +368,7 @@ static void bench(void) {
         for (int32_t threads = 1; threads <= 2; threads++) {
             vb__cpu_backend be;
             backend_open(&be, level, threads, ROWS);
+            g_bench_threads = threads;
             printf("delta %-7s %d threads, 18 layers:", vb__cpu_level_name(level), threads);
             for (int i = 0; i < 5; i++) {
                 if (calls[i].rows == 512 && level == VB_CPU_C) continue;
@@ -370,7 +376,7 @@ static void bench(void) {
                 int runs = level == VB_CPU_C || calls[i].rows == 512 ? 3 : 9;
                 for (int r = 0; r < runs; r++) {
                     memset(evict, r, evict_bytes);
-                    double start = vb__now();
+                    double start = bench_now();
                     for (int n = 0; n < LAYERS; n++) {
                         lay.tape_off = n * tape;
                         vb__seq_rows s = {.rows = calls[i].rows, .certain = calls[i].certain, .replay = calls[i].replay,
@@ -380,7 +386,7 @@ static void bench(void) {
                                                                   .bs = NH, .neg_exp_a = head, .dt_bias = head, .o = o,
                                                                   .os = NH * D, .seqs = &s, .n_seqs = 1});
                     }
-                    times[r] = vb__now() - start;
+                    times[r] = bench_now() - start;
                     for (int j = r; j > 0 && times[j] < times[j - 1]; j--) {
                         double swap = times[j];
                         times[j] = times[j - 1];

@@ -2,7 +2,7 @@
  * and beta
  *
  * State S [dk][cols] f32, row k at s + k*ss. In this order:
- *   1. the first `replay` rows of tape_in: S = fma(k, delta, g * S)
+ *   1. `replay` rows of a tape: S = fma(k, delta, g * S)
  *   2. rows t = 0 .. rows-1:  S' = g * S;  u = sum over k of S'[k] * k_k;  delta = beta * (v - u);
  *      S = fma(k_k, delta, S');  o = sum over k of S[k] * q_k
  * The state in memory ends as it is after row certain-1 (certain = 0: after the replay); later rows step in
@@ -22,14 +22,14 @@
  */
 #ifndef VB_OPS_DELTA_H
 #define VB_OPS_DELTA_H
+#include <stddef.h>
 #include <stdint.h>
 
 enum { VB_DELTA_COLS = 32, VB_DELTA_MAX_DK = 512, VB_DELTA_MAX_REPLAY = 16 };
-/* Floats of scratch for a kernel: the block's state, and the k and deltas of replayed rows (whose stride in the
- * tape puts them all into the same few sets of the L1 cache). */
+/* Floats of scratch for a kernel: the block's state, and the replayed deltas (whose stride in the tape may put them
+ * all into the same few sets of the L1 cache). */
 enum {
-    VB_DELTA_SCRATCH_K = VB_DELTA_MAX_DK * VB_DELTA_COLS,
-    VB_DELTA_SCRATCH_DELTA = VB_DELTA_SCRATCH_K + VB_DELTA_MAX_REPLAY * VB_DELTA_MAX_DK,
+    VB_DELTA_SCRATCH_DELTA = VB_DELTA_MAX_DK * VB_DELTA_COLS,
     VB_DELTA_SCRATCH = VB_DELTA_SCRATCH_DELTA + VB_DELTA_MAX_REPLAY * VB_DELTA_COLS
 };
 
@@ -42,11 +42,44 @@ typedef struct vb__delta_block {
     const float *decay, *beta; /* [rows] */
     float *o;                  /* row t at o + t*os */
     int64_t os;
-    const float *in_decay, *in_k, *in_delta; /* row t at + t*tape_stride */
+    const float *in_decay, *in_k; /* [replay], [replay][dk]: copies from the tape */
+    const float *in_delta;        /* row t at + t*tape_stride */
     float *out_delta;
     int64_t tape_stride;
+    const float *ask_s; /* a hint: like s, of the block that this thread takes next; or NULL */
     float *scratch; /* [VB_DELTA_SCRATCH], 64-byte aligned, contents undefined before and after */
 } vb__delta_block;
+
+/* Prefetches, so that memory is read while the steps compute. A step works through dk in chunks of 16. */
+enum { VB_DELTA_CHUNK = 16 };
+
+/* Rows of the next block's state to ask for in each chunk, so that all are asked for by the end. */
+static inline int64_t vb__delta_ask_rows(const vb__delta_block *d) {
+    if (d->ask_s == NULL || d->rows == 0) return 0;
+    int64_t chunks = (int64_t)d->rows * ((d->dk + VB_DELTA_CHUNK - 1) / VB_DELTA_CHUNK);
+    return (d->dk + chunks - 1) / chunks;
+}
+/* n more of them from `row` on; returns the row after. */
+static inline int64_t vb__delta_ask_state(const vb__delta_block *d, int64_t row, int64_t n) {
+    for (; n > 0 && row < d->dk; n--, row++) {
+        __builtin_prefetch(d->ask_s + row * d->ss, 0, 2);
+        __builtin_prefetch(d->ask_s + row * d->ss + 16, 0, 2);
+    }
+    return row;
+}
+/* What step t+1 reads and writes: its v and o, its q and the k of the step after that. (A store to what is not in
+ * the cache would hold up the stores of a whole pass behind it.) */
+static inline void vb__delta_ask_vo(const vb__delta_block *d, int64_t t) {
+    int64_t next = t + 1 < d->rows ? t + 1 : t;
+    __builtin_prefetch(d->v + next * d->xs);
+    __builtin_prefetch(d->v + next * d->xs + 16);
+    __builtin_prefetch(d->o + next * d->os, 1);
+    __builtin_prefetch(d->o + next * d->os + 16, 1);
+}
+static inline void vb__delta_ask_qk(const vb__delta_block *d, int64_t t, int64_t i) {
+    __builtin_prefetch(d->q + (t + 1 < d->rows ? t + 1 : t) * d->xs + i);
+    __builtin_prefetch(d->k + (t + 2 < d->rows ? t + 2 : t) * d->xs + i);
+}
 
 #define VB_DELTA_GATES_ARGS                                                                                  \
     float *decay, float *beta, const float *a, int64_t as_, const float *b, int64_t bs, float neg_exp_a,       \

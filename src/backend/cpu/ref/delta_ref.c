@@ -22,8 +22,8 @@ void vb__delta_ref(const vb__delta_block *a) {
         for (int32_t c = 0; c < cols; c++) state[k * cols + c] = a->s[k * a->ss + c];
 
     for (int64_t t = 0; t < a->replay; t++) {
-        const float *tk = a->in_k + t * a->tape_stride, *delta = a->in_delta + t * a->tape_stride;
-        float g = a->in_decay[t * a->tape_stride];
+        const float *tk = a->in_k + t * a->dk, *delta = a->in_delta + t * a->tape_stride;
+        float g = a->in_decay[t];
         for (int64_t k = 0; k < a->dk; k++)
             for (int32_t c = 0; c < cols; c++) {
                 float *s = &state[k * cols + c];

@@ -34,13 +34,13 @@ INLINE void store(float *p, int i, __m256 v, bool full, int32_t cols) {
 
 /* n (1 or 2) rows of the state from memory: replay, write back if nothing else will, decay of row 0 and its u. */
 INLINE void first_rows(const vb__delta_block *d, const int n, int64_t k0, __m256 *u, const bool full) {
-    const float *tk = d->scratch + VB_DELTA_SCRATCH_K, *delta = d->scratch + VB_DELTA_SCRATCH_DELTA;
+    const float *tk = d->in_k, *delta = d->scratch + VB_DELTA_SCRATCH_DELTA;
     int32_t cols = d->cols;
     __m256 s[2][V];
     for (int r = 0; r < n; r++)
         for (int i = 0; i < V; i++) s[r][i] = load(d->s + (k0 + r) * d->ss, i, full, cols);
     for (int32_t t = 0; t < d->replay; t++) {
-        __m256 g = _mm256_set1_ps(d->in_decay[t * d->tape_stride]);
+        __m256 g = _mm256_set1_ps(d->in_decay[t]);
         for (int r = 0; r < n; r++) {
             __m256 k = _mm256_set1_ps(tk[t * d->dk + k0 + r]);
             for (int i = 0; i < V; i++)
@@ -62,29 +62,41 @@ INLINE void first_rows(const vb__delta_block *d, const int n, int64_t k0, __m256
     }
 }
 
-/* Update and output of row t; unless it is the last, decay and u of row t+1 (u holds row t's, then row t+1's). */
-INLINE void step(const vb__delta_block *d, int64_t t, __m256 *u, const bool write, const bool last, const bool full) {
+/* Update and output of row t; unless it is the last, decay and u of row t+1 (u holds row t's, then row t+1's). *ask
+ * is the next row of the next block to ask for, `per` that many in a chunk. */
+INLINE void step(const vb__delta_block *d, int64_t t, __m256 *u, const bool write, const bool last, const bool full,
+                 int64_t *ask, int64_t per) {
     const float *q = d->q + t * d->xs, *k = d->k + t * d->xs, *k_next = k + d->xs;
     int32_t cols = d->cols;
     __m256 delta[V], o[V];
+    float *tape = t >= d->certain ? d->out_delta + (t - d->certain) * d->tape_stride : NULL;
+    bool stream = full && ((uintptr_t)tape & 63) == 0; /* whole lines, and read in another call only */
     for (int i = 0; i < V; i++) {
         __m256 v = load(d->v + t * d->xs, i, full, cols);
         delta[i] = _mm256_mul_ps(_mm256_set1_ps(d->beta[t]), _mm256_sub_ps(v, u[i]));
-        if (t >= d->certain) store(d->out_delta + (t - d->certain) * d->tape_stride, i, delta[i], full, cols);
         o[i] = u[i] = _mm256_setzero_ps();
+    }
+    for (int i = 0; i < V && tape != NULL; i++) {
+        if (stream) _mm256_stream_ps(tape + 8 * i, delta[i]);
+        else store(tape, i, delta[i], full, cols);
     }
     __m256 g = _mm256_set1_ps(last ? 0.0f : d->decay[t + 1]);
     float *s = d->scratch;
-    for (int64_t r = 0; r < d->dk; r++, s += C) {
-        __m256 kr = _mm256_set1_ps(k[r]), qr = _mm256_set1_ps(q[r]), kn = last ? qr : _mm256_set1_ps(k_next[r]);
-        for (int i = 0; i < V; i++) {
-            __m256 a = _mm256_fmadd_ps(kr, delta[i], _mm256_load_ps(s + 8 * i));
-            o[i] = _mm256_fmadd_ps(a, qr, o[i]);
-            if (write) store(d->s + r * d->ss, i, a, full, cols);
-            if (last) continue;
-            a = _mm256_mul_ps(g, a);
-            u[i] = _mm256_fmadd_ps(a, kn, u[i]);
-            _mm256_store_ps(s + 8 * i, a);
+    vb__delta_ask_vo(d, t);
+    for (int64_t r = 0; r < d->dk;) {
+        vb__delta_ask_qk(d, t, r);
+        *ask = vb__delta_ask_state(d, *ask, per);
+        for (int64_t end = r + VB_DELTA_CHUNK < d->dk ? r + VB_DELTA_CHUNK : d->dk; r < end; r++, s += C) {
+            __m256 kr = _mm256_set1_ps(k[r]), qr = _mm256_set1_ps(q[r]), kn = last ? qr : _mm256_set1_ps(k_next[r]);
+            for (int i = 0; i < V; i++) {
+                __m256 a = _mm256_fmadd_ps(kr, delta[i], _mm256_load_ps(s + 8 * i));
+                o[i] = _mm256_fmadd_ps(a, qr, o[i]);
+                if (write) store(d->s + r * d->ss, i, a, full, cols);
+                if (last) continue;
+                a = _mm256_mul_ps(g, a);
+                u[i] = _mm256_fmadd_ps(a, kn, u[i]);
+                _mm256_store_ps(s + 8 * i, a);
+            }
         }
     }
     for (int i = 0; i < V; i++) store(d->o + t * d->os, i, o[i], full, cols);
@@ -92,21 +104,21 @@ INLINE void step(const vb__delta_block *d, int64_t t, __m256 *u, const bool writ
 
 INLINE void run(const vb__delta_block *d, const bool full) {
     for (int64_t t = 0; t < d->replay; t++) {
-        float *delta = d->scratch + VB_DELTA_SCRATCH_DELTA + t * C, *k = d->scratch + VB_DELTA_SCRATCH_K + t * d->dk;
+        float *delta = d->scratch + VB_DELTA_SCRATCH_DELTA + t * C;
         for (int i = 0; i < V; i++) _mm256_store_ps(delta + 8 * i, load(d->in_delta + t * d->tape_stride, i, full, d->cols));
-        memcpy(k, d->in_k + t * d->tape_stride, (size_t)d->dk * sizeof(float));
     }
     __m256 u[V];
     for (int i = 0; i < V; i++) u[i] = _mm256_setzero_ps();
     int32_t k = 0;
     for (; k + 2 <= d->dk; k += 2) first_rows(d, 2, k, u, full);
     for (; k < d->dk; k++) first_rows(d, 1, k, u, full);
+    int64_t ask = 0, per = vb__delta_ask_rows(d);
     for (int64_t t = 0; t < d->rows; t++) {
         bool write = t == d->certain - 1, last = t == d->rows - 1;
-        if (write && last) step(d, t, u, true, true, full);
-        else if (write) step(d, t, u, true, false, full);
-        else if (last) step(d, t, u, false, true, full);
-        else step(d, t, u, false, false, full);
+        if (write && last) step(d, t, u, true, true, full, &ask, per);
+        else if (write) step(d, t, u, true, false, full, &ask, per);
+        else if (last) step(d, t, u, false, true, full, &ask, per);
+        else step(d, t, u, false, false, full, &ask, per);
     }
 }
 
