@@ -39,7 +39,7 @@ typedef struct attn_data {
     float *q, *k, *v, *gate, *want, *got;
     int32_t rows;
     int64_t page_bytes;
-    uint8_t *pages[MAX_SEQS][80];
+    uint8_t *pages[MAX_SEQS][256];
     uint8_t *memory;
     float *keys[MAX_SEQS], *vals[MAX_SEQS]; /* f32 k and v of every position */
 } attn_data;
@@ -208,6 +208,34 @@ static void edges(void **state) {
             c.window = 70;
             run_case(&c, &r, true);
         }
+}
+
+/* Backends whose scratch is small, so that a context goes in several rounds, of blocks and of spans; also with many
+ * more threads than blocks. */
+static void rounds_of_a_long_context(void **state) {
+    (void)state;
+    rng r = {15};
+    static const struct { int32_t heads, kv, rows, context, window; } shapes[] = {
+        {4, 2, 16, 3200, 0}, {4, 2, 16, 3200, 2500}, {3, 1, 32, 12000, 0}, {3, 1, 32, 12000, 11500}, {1, 1, 1, 300, 0}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        attn_case c = {.heads = shapes[i].heads, .kv_heads = shapes[i].kv, .dim = 16, .scale = 0.25f, .n_seqs = 1,
+                       .window = shapes[i].window};
+        c.seqs[0] = (seq_case){.pos0 = shapes[i].context, .rows = shapes[i].rows};
+        attn_data d;
+        open_case(&d, &c, &r);
+        d.a.head_chunk = true;
+        for (int32_t level = 0; level <= (int32_t)g_level; level++)
+            for (int32_t threads = 2; threads <= 17; threads += level == 0 ? 15 : 5) {
+                vb__cpu_backend *be = case_backend((vb__cpu_level)level, threads, 32, c.heads, 16);
+                memset(d.got, 0x5a, (size_t)(d.rows * (int64_t)(c.heads * 16 + 1)) * 4);
+                vb__cpu_attention(&be->base, &d.a);
+                char what[64];
+                snprintf(what, sizeof what, "%s, %d threads, small scratch", vb__cpu_level_name((vb__cpu_level)level), threads);
+                compare(&d, &c, what);
+                case_backend_free(be);
+            }
+        close_case(&d);
+    }
 }
 
 static void every_row_count(void **state) {
@@ -461,6 +489,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(random_cases),   cmocka_unit_test(edges),          cmocka_unit_test(every_row_count),
         cmocka_unit_test(many_sequences), cmocka_unit_test(no_visible_key), cmocka_unit_test(chunking),
         cmocka_unit_test(accuracy),       cmocka_unit_test(fault_changes_rows_only),
+        cmocka_unit_test(rounds_of_a_long_context),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     for (int32_t l = 0; l <= (int32_t)g_level; l++)

@@ -13,7 +13,7 @@
 #include "base/alloc.h"
 #include "base/fault.h"
 
-enum { BLOCK = VB_ATTN_BLOCK, SPAN = VB_ATTN_SPAN_BLOCKS, LANES = VB_ATTN_LANES, PARTS_PER_THREAD = 6 };
+enum { BLOCK = VB_ATTN_BLOCK, SPAN = VB_ATTN_SPAN_BLOCKS, LANES = VB_ATTN_LANES, PARTS_PER_THREAD = 6, MODEL_THREADS = 64 };
 
 typedef struct tile_rec {
     int32_t seq, row, rows;     /* rows row.. of the sequence's rows in this call */
@@ -333,9 +333,9 @@ static void run_split(attn_ctx *c, int32_t longest, int32_t blocks_a_round) {
     }
 }
 
-/* Time of whole tiles handed out in order to `threads` threads, in blocks times lanes. */
+/* Time of whole tiles handed out in order to `threads` (at most MODEL_THREADS) threads, in blocks times lanes. */
 static int64_t whole_time(const attn_ctx *c, int32_t threads, int64_t *total) {
-    int64_t busy[16] = {0};
+    int64_t busy[MODEL_THREADS] = {0};
     *total = 0;
     for (int32_t i = 0; i < c->n_tiles; i++) {
         const tile_rec *r = &c->s->tiles[i];
@@ -365,8 +365,9 @@ static int32_t plan_split(attn_ctx *c, int32_t *longest) {
         total_blocks += n;
         if (n > 0) spans += (r->b1 - 1) / SPAN - r->b0 / SPAN + 1;
     }
-    if (total_blocks < 2 * threads) return 0;
-    if (threads <= 16) {
+    /* A second region costs some microseconds, a block of 256 dims about as much. */
+    if (*longest < 2 || total_blocks * c->a->kv.head_dim < 4 * 256) return 0;
+    if (threads <= MODEL_THREADS) {
         int64_t total, time = whole_time(c, threads, &total);
         if (time * threads <= total + total / 8) return 0;
     }
