@@ -1,5 +1,6 @@
-/* kv_append: where values go, what is not finite, and every level against the reference. */
+/* kv_append: where values go, what is not finite, and every level against the reference. `--bench` prints times. */
 #include "base/bf16.h"
+#include "base/clock.h"
 #include "base/fp_env.h"
 #include "kv_case.h"
 #include <math.h>
@@ -96,10 +97,39 @@ static void every_level_writes_the_same(void **state) {
     }
 }
 
-int main(void) {
+static int bench(void) {
+    enum { HEADS = 2, DIM = 256, ROWS = 512 };
+    static float k[ROWS * HEADS * DIM], v[ROWS * HEADS * DIM];
+    static uint8_t memory[ROWS / 64][HEADS * 64 * DIM * 4], failed[ROWS];
+    uint8_t *pages[ROWS / 64];
+    rng r = {5};
+    rng_fill(&r, k, ROWS * HEADS * DIM, NORMAL);
+    rng_fill(&r, v, ROWS * HEADS * DIM, NORMAL);
+    for (int32_t i = 0; i < ROWS / 64; i++) pages[i] = memory[i];
+    for (int32_t level = 0; level <= (int32_t)g_level; level++)
+        for (int32_t rows = 1; rows <= ROWS; rows = rows == 1 ? 16 : rows * 32) {
+            vb__cpu_backend *be = case_backend((vb__cpu_level)level, 1, ROWS, 1, DIM);
+            vb__seq_rows s = {.rows = rows, .pages = pages, .failed = failed};
+            vb__kv_layout lay = {.kv_heads = HEADS, .head_dim = DIM};
+            double least = 1e9;
+            for (int32_t i = 0; i < 200; i++) {
+                double t0 = vb__now();
+                vb__cpu_kv_append(&be->base, &lay, k, HEADS * DIM, v, HEADS * DIM, &s, 1);
+                double t = vb__now() - t0;
+                if (t < least) least = t;
+            }
+            printf("%-7s %3d rows, 2 heads of 256: %8.2f us, %.2f us a row, %6.2f GB/s\n", vb__cpu_level_name((vb__cpu_level)level),
+                   rows, least * 1e6, least * 1e6 / rows, rows * (double)HEADS * DIM * 12 / least * 1e-9);
+            case_backend_free(be);
+        }
+    return 0;
+}
+
+int main(int argc, char **argv) {
     vb_error err;
     if (vb__cpu_detect(&g_level, &err) != VB_OK) return 77;
     vb__fp_enter();
+    if (argc > 1 && strcmp(argv[1], "--bench") == 0) return bench();
     for (int32_t l = (int32_t)g_level + 1; l < VB_CPU_LEVELS; l++) printf("kv_append: %s skipped, the CPU lacks it\n", vb__cpu_level_name((vb__cpu_level)l));
     const struct CMUnitTest tests[] = {cmocka_unit_test(layout_walk), cmocka_unit_test(every_level_writes_the_same)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -47,6 +47,7 @@ void vb__kernels_init(vb__kernels *k, vb__cpu_level level) {
     k->conv = vb__conv_avx2;
     k->delta = vb__delta_avx2;
     k->delta_gates = vb__delta_gates_avx2;
+    k->kv_append = vb__kv_append_avx2;
     k->attn_blocks = vb__attn_blocks_avx2;
     k->attn_fold = vb__attn_fold_avx2;
     k->attn_finish = vb__attn_finish_avx2;

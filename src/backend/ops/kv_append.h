@@ -32,6 +32,6 @@ static inline int64_t vb__kv_head_bytes(int32_t dim) { return (int64_t)dim * (64
 #define VB_KV_APPEND_ARGS                                                                                    \
     uint8_t *heads, int32_t kv_heads, int32_t dim, int32_t slot, const float *k, const float *v
 typedef bool vb__kv_append_fn(VB_KV_APPEND_ARGS);
-vb__kv_append_fn vb__kv_append_ref;
+vb__kv_append_fn vb__kv_append_ref, vb__kv_append_avx2;
 
 #endif
