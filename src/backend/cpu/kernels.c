@@ -5,6 +5,9 @@ static void linear_kernels(vb__kernels *k, vb__cpu_level level) {
     k->linear_q = vb__linear_q_ref;
     k->act_bf16 = vb__act_bf16_ref;
     k->linear_bf16 = vb__linear_bf16_ref;
+    if (level < VB_CPU_AVX2) return;
+    k->act_quant = vb__act_quant_avx2;
+    k->linear_q = vb__linear_q_avx2;
     if (level < VB_CPU_AVX512) return;
     k->act_quant = vb__act_quant_avx512;
     k->linear_q = vb__linear_q_avx512;
