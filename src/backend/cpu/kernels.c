@@ -8,11 +8,15 @@ static void linear_kernels(vb__kernels *k, vb__cpu_level level) {
     if (level < VB_CPU_AVX2) return;
     k->act_quant = vb__act_quant_avx2;
     k->linear_q = vb__linear_q_avx2;
+    k->linear_bf16 = vb__linear_bf16_avx2;
     if (level < VB_CPU_AVX512) return;
     k->act_quant = vb__act_quant_avx512;
     k->linear_q = vb__linear_q_avx512;
+    k->linear_bf16 = vb__linear_bf16_avx512;
     if (level < VB_CPU_AMX) return;
     k->linear_q = vb__linear_q_amx;
+    k->act_bf16 = vb__act_bf16_amx;
+    k->linear_bf16 = vb__linear_bf16_amx;
 }
 
 void vb__kernels_init(vb__kernels *k, vb__cpu_level level) {

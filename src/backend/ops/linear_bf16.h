@@ -6,8 +6,8 @@
  *           at +0. This is what tdpbf16ps does. Then + bias[o], then + residual, each rounded. FTZ and DAZ on.
  * layout    panels of 16 outputs: [kp / 2][16 outputs][2] bf16, kp = k rounded up to 32, zeros beyond n and k: 16
  *           vectors of 64 bytes are an AMX B tile of 32 k.
- * input     VB_BACT_F32:  [block of 16 rows][kp][nb] f32 (values of to_bf16), for fma kernels
- *           VB_BACT_BF16: [block][kp / 32][nb][32] bf16, AMX A tiles. The kernel's level decides.
+ * input     up to AVX-512: [block of 16 rows][kp][nb] f32 (values of to_bf16), for broadcasts
+ *           AMX: [block][kp / 32][nb][32] bf16, A tiles
  * limits    n, k >= 1; y may equal residual
  * class     cpu: every variant returns the reference's bits (a NaN's payload is unspecified)
  * threads   panels are items; a panel is never split
@@ -47,9 +47,9 @@ typedef struct vb__linear_bf16_args {
 typedef void vb__linear_bf16_fn(VB_LINEAR_BF16_ARGS);
 vb__linear_bf16_fn vb__linear_bf16_ref, vb__linear_bf16_avx2, vb__linear_bf16_avx512, vb__linear_bf16_amx;
 
-/* Rows r0 .. r1-1 of x (stride xs) into b. The plain names write the f32 form, ..._amx the bf16 form. */
+/* Rows r0 .. r1-1 of x (stride xs) into b. ..._ref writes the f32 form (all levels below AMX use it), ..._amx the bf16 form. */
 #define VB_ACT_BF16_ARGS const vb__bact *b, const float *x, int64_t xs, int32_t r0, int32_t r1
 typedef void vb__act_bf16_fn(VB_ACT_BF16_ARGS);
-vb__act_bf16_fn vb__act_bf16_ref, vb__act_bf16_avx512, vb__act_bf16_amx;
+vb__act_bf16_fn vb__act_bf16_ref, vb__act_bf16_amx;
 
 #endif
