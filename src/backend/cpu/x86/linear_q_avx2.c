@@ -19,11 +19,14 @@ typedef struct block {
     const int8_t *a;
     const float *dd;
     const int32_t *sums;
-    int64_t a_seg, plane;
+    int64_t a_seg, plane; /* bytes to the next activation group; from the hi plane to the lo plane */
     int32_t nb;
     const uint8_t *next;
     int32_t next_lines, lines_per_step;
 } block;
+
+/* Activations lie in groups of 32 or 64 a row; a segment of 16 is half of one. */
+#define WIDTH(seg) ((seg) < 32 ? 32 : (seg))
 
 /* Without it gcc reorders the integer sums of a whole segment and spills most of them. */
 #define PIN(v) __asm__ volatile("" : "+x"(v))
@@ -44,7 +47,7 @@ VB_INLINE void dots(int rows, int planes, int seg, int packed, const uint8_t *co
     for (int k0 = 0; k0 < seg; k0 += 32) {
         __m256i sum[2 * GROUP];
 #pragma GCC unroll 8
-        for (int k = k0; k < k0 + 32; k += 4) {
+        for (int k = k0; k < k0 + (seg < 32 ? seg : 32); k += 4) {
             __m256i c[2];
 #pragma GCC unroll 2
             for (int h = 0; h < 2; h++) {
@@ -59,7 +62,7 @@ VB_INLINE void dots(int rows, int planes, int seg, int packed, const uint8_t *co
             }
 #pragma GCC unroll 4
             for (int r = 0; r < rows; r++) {
-                const int8_t *at = planes == 2 && r & 1 ? a_low + r / 2 * seg + k : a + r / planes * seg + k;
+                const int8_t *at = planes == 2 && r & 1 ? a_low + r / 2 * WIDTH(seg) + k : a + r / planes * WIDTH(seg) + k;
                 __m256i x = bcast4(at);
 #pragma GCC unroll 2
                 for (int h = 0; h < 2; h++) {
@@ -85,7 +88,7 @@ VB_INLINE void slice_rows(int R, int planes, int seg, int form, const vb__qslice
 #pragma GCC unroll 4
     for (int r = 0; r < R; r++)
         for (int h = 0; h < 2; h++) _mm256_store_ps(acc[r] + 8 * h, _mm256_setzero_ps());
-    const int8_t *a = b->a + r0 * seg, *a_low = a + b->plane;
+    const int8_t *a = b->a + r0 * WIDTH(seg), *a_low = a + b->plane;
     const float *dd = b->dd + r0, *ds = dd + b->nb;
     const int32_t *sums = b->sums + r0;
     const int packed = form == 1;
@@ -134,8 +137,9 @@ VB_INLINE void slice_rows(int R, int planes, int seg, int form, const vb__qslice
         dd += 2 * b->nb;
         ds += 2 * b->nb;
         sums += b->nb;
-        a += b->a_seg;
-        a_low += b->a_seg;
+        int64_t step = seg == WIDTH(seg) ? b->a_seg : i & 1 ? b->a_seg - seg : seg;
+        a += step;
+        a_low += step;
     }
 #pragma GCC unroll 4
     for (int r = 0; r < R; r++)
@@ -169,16 +173,22 @@ BLOCK(2, 32, 0)
 BLOCK(2, 32, 1)
 BLOCK(2, 64, 0)
 BLOCK(2, 64, 1)
+BLOCK(1, 16, 0)
+BLOCK(1, 16, 1)
+BLOCK(1, 16, 2)
+BLOCK(2, 16, 0)
+BLOCK(2, 16, 1)
+BLOCK(2, 16, 2)
 BLOCK(1, 32, 2)
 BLOCK(1, 64, 2)
 BLOCK(2, 32, 2)
 BLOCK(2, 64, 2)
 
 static block_fn *block_of(int planes, int seg, int form) {
-    static block_fn *const fn[2][2][3] = {
-        {{block_1_32_0, block_1_32_1, block_1_32_2}, {block_1_64_0, block_1_64_1, block_1_64_2}},
-        {{block_2_32_0, block_2_32_1, block_2_32_2}, {block_2_64_0, block_2_64_1, block_2_64_2}}};
-    return fn[planes - 1][seg == 64][form];
+    static block_fn *const fn[2][3][3] = { /* planes, segment 16, 32, 64, form */
+        {{block_1_16_0, block_1_16_1, block_1_16_2}, {block_1_32_0, block_1_32_1, block_1_32_2}, {block_1_64_0, block_1_64_1, block_1_64_2}},
+        {{block_2_16_0, block_2_16_1, block_2_16_2}, {block_2_32_0, block_2_32_1, block_2_32_2}, {block_2_64_0, block_2_64_1, block_2_64_2}}};
+    return fn[planes - 1][seg / 32][form];
 }
 
 /* ---- preparing a slice ------------------------------------------------------------------------------------------ */
@@ -272,7 +282,7 @@ void vb__linear_q_avx2(VB_LINEAR_Q_ARGS) {
             }
             for (int32_t r0 = 0; r0 < x->rows; r0 += VB_ROW_BLOCK) {
                 int32_t nb = vb__row_block(x->rows, r0);
-                block b = {.nb = nb, .plane = nb * seg, .a_seg = (int64_t)planes * nb * seg};
+                block b = {.nb = nb, .plane = nb * x->width, .a_seg = (int64_t)planes * nb * x->width};
                 b.a = vb__qact_block(x, r0) + (int64_t)k * planes * nb;
                 b.dd = vb__qact_dd(x, r0) + (int64_t)(k / seg) * 2 * nb;
                 b.sums = vb__qact_sums(x, r0) + (int64_t)(k / seg) * nb;
