@@ -66,6 +66,7 @@ typedef struct vb_model_options {
     const char *path;          /* folder of the model; required */
     int32_t threads;           /* exactly this many; 0: one per allowed CPU */
     int32_t activations;       /* 8 or 16 */
+    const char *level;         /* "c", "avx2", "avx512", "amx", not above what VERBATIM_CPU or the CPU allow; NULL: that */
     int64_t ctx;               /* positions per request; 0: the trained length, lowered to what fits memory */
     int32_t parallel;          /* sequences that may be live at once (requests and neighbours) */
     int64_t kv_pages;          /* pages of 64 tokens that all sequences share; 0: what they could want, as memory allows */
@@ -201,6 +202,26 @@ VB_API VB_MUST_USE vb_err vb_template_render_folder(const char *folder, const ch
 /* bf16 (or f16, f32) folder -> affine 2,3,4,5,6,8 bit folder in MLX layout. */
 VB_API VB_MUST_USE vb_err vb_quantize(const char *src, const char *dst, int32_t bits, int32_t group_size,
                                       vb_progress_fn *progress, void *user, vb_error *err);
+
+/* ---- Proving ------------------------------------------------------------------------------------------- */
+
+typedef struct vb_verify_options {
+    const char *path;
+    bool full;             /* the whole grid; else a sample of it in under a minute */
+    int32_t activations;
+    const char *draft;     /* as in vb_model_options: which drafters are in the grid */
+    vb_progress_fn *progress;
+    void *progress_user;
+} vb_verify_options;
+VB_API void vb_verify_options_init(vb_verify_options *o);
+/* Runs the grid (drafter, width, chunk, threads, level, neighbours, cold and warm) and compares hashes of logits. *json is the
+ * certificate: an object with `equal`, the grid, the hashes and the first difference (null when equal). */
+VB_API VB_MUST_USE vb_err vb_verify_json(const vb_verify_options *o, char **json, bool *equal, vb_error *err);
+
+/* Runs every request of a trace again with the same round structure and compares tokens and logits. path NULL: the model that the
+ * trace names. */
+VB_API VB_MUST_USE vb_err vb_replay_json(const char *trace, const char *path, int32_t threads, char **json, bool *equal,
+                                         vb_error *err);
 
 /* ---- Measuring ----------------------------------------------------------------------------------------- */
 

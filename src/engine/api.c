@@ -10,6 +10,7 @@
 #include "engine/model_handle.h"
 #include "engine/neighbours.h"
 #include "engine/sampling_options.h"
+#include "engine/trace.h"
 #include "verbatim/verbatim.h"
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -96,6 +97,7 @@ typedef struct collector {
     float *logprobs;
     vb_top_logprob *top;
     int32_t n;
+    vb__rounds rounds;
     bool cancelled;
 } collector;
 
@@ -124,6 +126,11 @@ static void on_token(void *user, const vb__req_token *t) {
     }
     c->n++;
     emit(c, t->text, t->text_len);
+}
+
+static void on_round(void *user, int32_t proposed, int32_t accepted) {
+    collector *c = user;
+    vb__rounds_add(&c->rounds, proposed, accepted);
 }
 
 static void on_prefill(void *user, int32_t done, int32_t total) {
@@ -194,8 +201,11 @@ static vb_err fill_result(collector *c, vb_result *out, vb_error *err) {
     return VB_OK;
 }
 
-vb_err vb_generate(vb_model *m, const vb_request *q, vb_result *out, vb_error *err) {
+vb_err vb__generate(vb_model *m, const vb_request *q, const vb__draft_script *script, vb_result *out, vb__rounds *rounds,
+                    vb_error *err) {
     vb__engine *e = m->engine;
+    bool hash = q->hash_logits || q->trace_path != NULL;
+    vb__trace *trace = NULL;
     if (q->n_stops < 0 || q->n_stops > VB_MAX_STOPS)
         return vb__fail(err, VB_E_RANGE, "stop: %d strings, expected at most %d", q->n_stops, VB_MAX_STOPS);
     if (q->top_logprobs > VB_TOP_LOGPROBS_MAX)
@@ -210,13 +220,18 @@ vb_err vb_generate(vb_model *m, const vb_request *q, vb_result *out, vb_error *e
     vb__req_params p = {.prompt = q->prompt_ids, .n_prompt = q->prompt_count, .max_tokens = q->max_tokens,
                         .ignore_eos = q->ignore_eos, .stops = q->stops, .n_stops = q->n_stops,
                         .logit_bias = q->logit_bias, .n_logit_bias = q->n_logit_bias, .top_logprobs = q->top_logprobs,
-                        .all_logits = q->all_logits, .accepts = q->accepts, .n_accepts = q->n_accepts,
-                        .on_logits = q->hash_logits || q->logits_row != NULL ? on_logits : NULL,
+                        .all_logits = q->all_logits, .script = script,
+                        .on_round = q->trace_path != NULL || rounds != NULL ? on_round : NULL,
+                        .on_logits = hash || q->logits_row != NULL ? on_logits : NULL,
                         .on_token = on_token, .on_prefill = on_prefill, .user = &c};
     vb__neighbours *others = NULL;
     vb_err code = vb__sampling_resolve(&q->sampling, NULL, &e->defaults, &p.sampling, err);
     if (code != VB_OK) goto out;
-    if (q->hash_logits) {
+    if (q->trace_path != NULL) {
+        code = vb__trace_open(q->trace_path, e, &trace, err);
+        if (code != VB_OK) goto out;
+    }
+    if (hash) {
         c.sha = EVP_MD_CTX_new();
         if (c.sha == NULL || EVP_DigestInit_ex(c.sha, EVP_sha256(), NULL) != 1) {
             code = vb__fail(err, VB_E_MEMORY, "logits hash: out of memory");
@@ -237,8 +252,20 @@ vb_err vb_generate(vb_model *m, const vb_request *q, vb_result *out, vb_error *e
     code = vb__engine_submit(e, c.req, err);
     if (code == VB_OK) code = vb__neighbours_start(e, q->neighbours, q->prompt_count, &others, err);
     if (code == VB_OK) code = run(e, &c, err);
-    if (code == VB_OK) code = fill_result(&c, out, err);
+    if (code == VB_OK) {
+        vb_result done = {0};
+        code = fill_result(&c, &done, err);
+        if (code == VB_OK && trace != NULL) code = vb__trace_write(trace, c.req, &c.rounds, done.logits_sha256, err);
+        if (code == VB_OK) *out = done;
+        else vb_result_fini(&done);
+    }
+    if (code == VB_OK && rounds != NULL) {
+        *rounds = c.rounds;
+        c.rounds = (vb__rounds){0};
+    }
 out:
+    vb__trace_close(trace);
+    vb__rounds_fini(&c.rounds);
     vb__neighbours_stop(e, others);
     if (c.req != NULL) {
         vb__engine_cancel(e, c.req);
@@ -250,4 +277,34 @@ out:
     vb__buffer_fini(&c.text);
     vb__fp_leave(csr);
     return code;
+}
+
+/* Forced accept lengths: a first pass for the answer, then the same answer again by the rounds that were asked for. */
+static vb_err generate_accepts(vb_model *m, const vb_request *q, vb_result *out, vb_error *err) {
+    vb__engine *e = m->engine;
+    for (int32_t i = 0; i < q->n_accepts; i++)
+        if (q->accepts[i] < 0 || q->accepts[i] >= VB_LIMIT_DRAFT_WIDTH)
+            return vb__fail(err, VB_E_RANGE, "--accepts: %d, expected lengths 0 to %d", q->accepts[i], VB_LIMIT_DRAFT_WIDTH - 1);
+    if (e->slots[0].seq->tape_rows == 0)
+        return vb__fail(err, VB_E_ARGUMENT, "--accepts: needs drafting, and --draft is none");
+    const vb__draft_script none = {0};
+    vb_request first = *q;
+    vb_result plain;
+    first.on_text = NULL;
+    first.logits_row = NULL;
+    first.trace_path = NULL;
+    first.hash_logits = false;
+    VB_TRY(vb__generate(m, &first, &none, &plain, NULL, err));
+    vb__engine_clear(e);
+    const vb__draft_script script = {.tokens = plain.ids, .n_tokens = plain.count, .accepted = q->accepts, .n_rounds = q->n_accepts};
+    vb_request again = *q;
+    again.sampling = plain.sampling;
+    vb_err code = vb__generate(m, &again, &script, out, NULL, err);
+    vb_result_fini(&plain);
+    return code;
+}
+
+vb_err vb_generate(vb_model *m, const vb_request *q, vb_result *out, vb_error *err) {
+    if (q->n_accepts > 0) return generate_accepts(m, q, out, err);
+    return vb__generate(m, q, NULL, out, NULL, err);
 }

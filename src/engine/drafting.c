@@ -27,7 +27,8 @@ struct vb__draft_slot {
 };
 
 typedef struct vb__drafting {
-    uint32_t kinds;      /* bit mask of vb__draft kinds that are loaded */
+    uint32_t kinds;      /* bit mask of the kinds that are loaded; all of these are fed */
+    uint32_t active;     /* those of them that may propose */
     int32_t fixed_width; /* 0: the policy's choice */
     bool auto_kind;
     vb__dflash *dflash;
@@ -55,6 +56,10 @@ int32_t vb__draft_kind_parse(const char *name, size_t len) {
     for (int32_t k = 0; k < VB_DRAFT_KINDS; k++)
         if (strlen(kind_names[k]) == len && memcmp(kind_names[k], name, len) == 0) return k;
     return -1;
+}
+
+void vb__drafting_set_kinds(vb__engine *e, uint32_t kinds) {
+    if (e->drafting != NULL) e->drafting->active = kinds;
 }
 
 void vb__drafting_set_width(vb__engine *e, int32_t width) {
@@ -164,6 +169,7 @@ vb_err vb__drafting_open(vb__engine *e, const vb_model_options *o, vb_error *err
     e->drafting = vb__calloc(VB_TAG_ENGINE, 1, sizeof *e->drafting);
     if (e->drafting == NULL) return vb__fail(err, VB_E_MEMORY, "drafter: out of memory");
     e->drafting->fixed_width = o->draft_width;
+    e->drafting->active = UINT32_MAX;
     vb__beliefs_init(&e->drafting->beliefs);
     VB_TRY(open_kinds(e, spec, err));
     for (int32_t i = 0; i < e->parallel; i++) VB_TRY(open_slot(e, &e->slots[i], err));
@@ -284,17 +290,38 @@ static vb_err propose_dflash(vb__engine *e, vb__slot *s, int32_t *out, int32_t d
 /* Kinds that could propose now. */
 static uint32_t ready_kinds(const vb__engine *e, const vb__slot *s) {
     const struct vb__draft_slot *ds = s->draft;
-    uint32_t kinds = e->drafting->kinds;
+    uint32_t kinds = e->drafting->kinds & e->drafting->active;
     if (s->req->p.draft_kinds != 0) kinds &= (uint32_t)s->req->p.draft_kinds;
     if (ds->mtp_broken || !ds->mtp_last || ds->mtp_rows != s->req->fed - 1) kinds &= ~(1u << VB_DRAFT_MTP);
     if (ds->dflash_broken || ds->dseq == NULL || ds->dseq->length != s->req->fed) kinds &= ~(1u << VB_DRAFT_DFLASH);
     return kinds;
 }
 
+/* A script's proposals for the coming round: right tokens, then wrong ones. */
+static int32_t propose_script(const vb__engine *e, const vb__req *r, int32_t *out, int32_t max) {
+    const vb__draft_script *sc = r->p.script;
+    int32_t at = vb__req_count(r), vocab = e->model->cfg.vocab, n = 0;
+    if (r->round >= sc->n_rounds || at >= sc->n_tokens) return 0;
+    int32_t right = sc->accepted[r->round], all = sc->proposed != NULL ? sc->proposed[r->round] : right + 1;
+    if (all > VB_LIMIT_DRAFT_WIDTH - 1) all = VB_LIMIT_DRAFT_WIDTH - 1;
+    if (all > max) all = max;
+    for (; n < all; n++) {
+        int32_t id = at + n < sc->n_tokens ? sc->tokens[at + n] : 0;
+        out[n] = n < right ? id : (id + 1) % vocab;
+    }
+    return n;
+}
+
 int32_t vb__drafting_propose(vb__engine *e, vb__slot *s, int32_t *out, int32_t max) {
     vb__drafting *d = e->drafting;
     struct vb__draft_slot *ds = s->draft;
     vb__req *r = s->req;
+    if (r->p.script != NULL) {
+        if (ds != NULL) ds->kind = VB_DRAFT_NONE;
+        if (r->p.max_tokens >= 0 && max > r->p.max_tokens - vb__req_count(r) - 1)
+            max = (int32_t)(r->p.max_tokens - vb__req_count(r) - 1);
+        return propose_script(e, r, out, max < s->seq->tape_rows ? max : s->seq->tape_rows);
+    }
     if (d == NULL || d->crashed || r->p.draft_width == 1) return 0;
     int32_t rows = max + 1, want = d->fixed_width;
     if (r->p.max_tokens >= 0 && rows > r->p.max_tokens - vb__req_count(r)) rows = (int32_t)(r->p.max_tokens - vb__req_count(r));
@@ -314,11 +341,10 @@ int32_t vb__drafting_propose(vb__engine *e, vb__slot *s, int32_t *out, int32_t m
     if (kinds == 0) return 0;
     bool one = (kinds & (kinds - 1)) == 0, fixed = want > 0 || r->p.draft_width > 1;
     vb__draft_choice c;
-    if (!d->auto_kind && one && fixed) c = (vb__draft_choice){(int32_t)__builtin_ctz(kinds), rows, false};
+    if (one && fixed) c = (vb__draft_choice){(int32_t)__builtin_ctz(kinds), rows, false};
     else {
         c = vb__policy_choose(&d->costs, &ds->beliefs, kinds, match, rows);
         if (fixed && c.kind != VB_DRAFT_NONE) c.width = rows;
-        if (!d->auto_kind && one && c.kind == VB_DRAFT_NONE && !fixed) return 0;
     }
     if (c.kind == VB_DRAFT_NONE) return 0;
     int32_t width = d->gate != NULL ? vb__gate_width(d->gate, c.width) : c.width, made = 0;
@@ -406,7 +432,7 @@ void vb__drafting_commit(vb__engine *e, vb__slot *s, const float *hidden, int32_
     struct vb__draft_slot *ds = s->draft;
     (void)over;
     if (d == NULL) return;
-    if (drafts > 0) {
+    if (drafts > 0 && ds->kind != VB_DRAFT_NONE) {
         vb__acceptance *own = ds->kind == VB_DRAFT_LOOKUP ? &ds->beliefs.lookup[vb__lookup_class(ds->match)] : &ds->beliefs.kind[ds->kind];
         vb__acceptance *all = ds->kind == VB_DRAFT_LOOKUP ? &d->beliefs.lookup[vb__lookup_class(ds->match)] : &d->beliefs.kind[ds->kind];
         vb__acceptance_observe(own, drafts, accepted);

@@ -34,7 +34,8 @@ void vb__drafting_observe(struct vb__engine *e, int32_t n_seqs, int32_t rows, do
 /* Name of a kind number ("none", "lookup", "mtp", "dflash", "model", "auto"); widths that the gate declined. */
 const char *vb__draft_kind_name(int32_t kind);
 int32_t vb__drafting_declined(const struct vb__engine *e, int32_t out[16]);
-/* Another fixed width for coming proposals (0: the policy's). */
+/* Another fixed width (0: the policy's), other kinds among those loaded, for coming proposals. */
+void vb__drafting_set_kinds(struct vb__engine *e, uint32_t kinds);
 void vb__drafting_set_width(struct vb__engine *e, int32_t width);
 /* The gate (NULL without drafting), the kinds that are loaded (bit mask), and a kind's number by name (-1: unknown). */
 struct vb__gate *vb__drafting_gate(struct vb__engine *e);

@@ -113,6 +113,16 @@ static vb_err open_slots(vb__engine *e, int32_t tape_rows, vb_error *err) {
     return VB_OK;
 }
 
+static vb_err lower_level(vb__cpu_level *level, const char *want, vb_error *err) {
+    if (want == NULL) return VB_OK;
+    for (int32_t l = 0; l <= (int32_t)*level; l++)
+        if (strcmp(want, vb__cpu_level_name((vb__cpu_level)l)) == 0) {
+            *level = (vb__cpu_level)l;
+            return VB_OK;
+        }
+    return vb__fail(err, VB_E_ARGUMENT, "level: '%s', expected c, avx2, avx512 or amx, at most %s", want, vb__cpu_level_name(*level));
+}
+
 vb_err vb__engine_open_source(const vb_model_options *o, const vb__weight_source *src, vb__engine **out, vb_error *err) {
     double t0 = vb__now();
     uint32_t csr = vb__fp_enter();
@@ -128,6 +138,7 @@ vb_err vb__engine_open_source(const vb_model_options *o, const vb__weight_source
         if ((code = (call)) != VB_OK) goto out;                                                              \
     } while (0)
     TRY(vb__cpu_select(&e->level, err));
+    TRY(lower_level(&e->level, o->level, err));
     if (o->threads < 0 || o->parallel < 1 || o->parallel > 256 || o->prefill_chunk < 0) {
         code = vb__fail(err, VB_E_RANGE, "options: threads %d, parallel %d, prefill chunk %d; expected threads >= 0, parallel 1 to 256, chunk >= 0",
                         o->threads, o->parallel, o->prefill_chunk);
@@ -193,7 +204,7 @@ vb_err vb__engine_open(const vb_model_options *o, vb__engine **out, vb_error *er
         for (int32_t i = 0; code == VB_OK && i < g.n_eos; i++) add_eos(e, g.eos[i]);
         if (code == VB_OK) e->defaults = g.sampling;
     }
-    if (code == VB_OK && (o->draft == NULL || strcmp(o->draft, "none") != 0)) vb__checkpoint_fingerprint(ck, e->fingerprint);
+    if (code == VB_OK) vb__checkpoint_fingerprint(ck, e->fingerprint);
     vb__checkpoint_close(ck); /* everything is packed: the mapping may go */
     if (code == VB_OK) code = vb__drafting_open(e, o, err);
     if (code != VB_OK) {

@@ -22,6 +22,14 @@ typedef struct vb__req_token {
     int32_t n_top;
 } vb__req_token;
 
+/* A round structure to walk again: round i proposes proposed[i] tokens of which the first accepted[i] are right. */
+typedef struct vb__draft_script {
+    const int32_t *tokens; /* the answer that the rounds belong to */
+    int32_t n_tokens;
+    const int32_t *proposed, *accepted; /* proposed NULL: one wrong token behind the accepted ones */
+    int32_t n_rounds;      /* afterwards: plain decode */
+} vb__draft_script;
+
 typedef struct vb__req_params {
     const int32_t *prompt; /* copied */
     int32_t n_prompt;
@@ -39,8 +47,7 @@ typedef struct vb__req_params {
     bool no_reuse;        /* do not continue what a slot holds */
     int32_t draft_width;  /* 0: the engine's policy; 1: none; else at most this many rows */
     int32_t draft_kinds;  /* bit mask of kinds; 0: the engine's */
-    const int32_t *accepts; /* forced accept lengths, one per round; borrowed */
-    int32_t n_accepts;
+    const struct vb__draft_script *script; /* replay: proposals as written, by no drafter; borrowed; NULL */
     /* Callbacks, all optional, called inside step. on_logits sees the raw row that token count (0-based) is sampled from, or with
      * all_logits every prompt row first (position = its index in the sequence). */
     vb_err (*on_logits)(void *user, const float *logits, int32_t vocab, int32_t position);
@@ -70,7 +77,7 @@ typedef struct vb__req {
     int32_t n_prompt, n_tokens, cap;
     int32_t fed;          /* of tokens, how many the slot's sequence has run */
     int32_t logits_from;  /* all_logits: prompt rows before this were reported (after giving way) */
-    int32_t round;        /* verify rounds so far (index into accepts) */
+    int32_t round;        /* verify rounds so far */
     vb__token_counts counts; /* when penalties need them */
     bool counting;
     vb__text_out *text;   /* NULL: no text wanted */

@@ -283,9 +283,7 @@ static void sample_row(vb__engine *e, step_seq *s, int32_t i, const float *logit
         s->over = s->ended = true;
         return;
     }
-    /* A draft that equals the choice before it is accepted, unless a replay asks for less. */
     bool more = i < s->drafts && e->row_tokens[s->row0 + s->known + i] == c.id;
-    if (r->p.accepts != NULL && r->round < r->p.n_accepts && i >= r->p.accepts[r->round]) more = false;
     if (more) s->accepted++;
     else s->over = true;
 }

@@ -1,0 +1,241 @@
+/* verbatim verify: the promise, proved for a model on this machine. Hashes of logits over a grid must be one per
+ * prompt and sampling; the first difference is named down to layer and position. */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/fp_env.h"
+#include "engine/bisect.h"
+#include "engine/drafting.h"
+#include "engine/draft_policy.h"
+#include "engine/model_handle.h"
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { PROMPTS = 3, SAMPLINGS = 2, ANSWER = 24, PROMPT_MAX = 100, QUICK_CELLS = 28 };
+static const double quick_seconds = 40;
+
+typedef struct grid {
+    const vb_verify_options *o;
+    char want[PROMPTS][SAMPLINGS][65]; /* logits hash; "" until the first run */
+    int32_t ids[PROMPTS][PROMPT_MAX], n[PROMPTS];
+    int64_t cells, planned;
+    double t0;
+    json_t *difference; /* NULL: none */
+    json_t *levels, *threads, *drafters;
+    bool stop;
+} grid;
+
+void vb_verify_options_init(vb_verify_options *o) { *o = (vb_verify_options){.activations = 8, .draft = "auto"}; }
+
+/* Prompts: random ids, a short cycle (lookup finds it), and one that crosses a page while decoding. */
+static void make_prompts(grid *g, int32_t vocab) {
+    uint32_t s = 99;
+    static const int32_t lengths[PROMPTS] = {40, 60, 7};
+    for (int32_t p = 0; p < PROMPTS; p++) {
+        g->n[p] = lengths[p];
+        for (int32_t i = 0; i < lengths[p]; i++) {
+            s = s * 1664525u + 1013904223u;
+            g->ids[p][i] = p == 1 && i >= 12 ? g->ids[p][i - 12] : (int32_t)((s >> 8) % (uint32_t)vocab);
+        }
+    }
+}
+
+typedef struct cell {
+    int32_t prompt, sampling, kind, width, chunk, neighbours;
+    bool warm;
+} cell;
+
+static vb_err run_cell(grid *g, vb_model *m, const cell *c, vb_error *err) {
+    vb__engine *e = m->engine;
+    vb_request q;
+    vb_result r;
+    vb_request_init(&q);
+    vb__engine_clear(e);
+    e->prefill_chunk = c->chunk;
+    vb__drafting_set_kinds(e, 1u << c->kind);
+    vb__drafting_set_width(e, c->width);
+    q.prompt_ids = g->ids[c->prompt];
+    q.ignore_eos = true;
+    q.sampling = (vb_sampling){.set = VB_SET_TEMPERATURE | VB_SET_TOP_K | VB_SET_TOP_P | VB_SET_SEED,
+                               .temperature = c->sampling == 0 ? 0.0f : 0.8f, .top_p = 1.0f, .seed = 4321};
+    if (c->warm) { /* run a part of the prompt first; the request goes on from there */
+        q.prompt_count = g->n[c->prompt] / 2;
+        q.max_tokens = 0;
+        VB_TRY(vb_generate(m, &q, &r, err));
+        vb_result_fini(&r);
+    }
+    q.prompt_count = g->n[c->prompt];
+    q.max_tokens = ANSWER;
+    q.hash_logits = true;
+    q.neighbours = c->neighbours;
+    VB_TRY(vb_generate(m, &q, &r, err));
+    char *want = g->want[c->prompt][c->sampling];
+    if (want[0] == '\0') memcpy(want, r.logits_sha256, 65);
+    g->cells++;
+    if (strcmp(want, r.logits_sha256) != 0) {
+        g->difference = json_pack("{s:s, s:i, s:s, s:i, s:i, s:i, s:s, s:i, s:b, s:s, s:s}", "where", "grid", "prompt", (int)c->prompt,
+                                  "drafter", vb__draft_kind_name(c->kind), "width", (int)c->width, "chunk", (int)c->chunk, "neighbours",
+                                  (int)c->neighbours, "level", vb__cpu_level_name(e->level), "threads", (int)e->threads, "warm",
+                                  (int)c->warm, "expected", want, "got", r.logits_sha256);
+        g->stop = true;
+    }
+    vb_result_fini(&r);
+    if (g->o->progress != NULL && !g->o->progress(g->o->progress_user, "verify", g->cells, g->planned))
+        return vb__fail(err, VB_E_CANCELLED, "verify: cancelled");
+    return VB_OK;
+}
+
+/* Blocks against steps, with every layer in view: names the place when the grid would only say "differs". */
+static vb_err check_blocks(grid *g, vb_model *m, vb_error *err) {
+    static const int32_t quick[] = {2, 5, 16}, all[] = {2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+    const int32_t *w = g->o->full ? all : quick;
+    size_t n = g->o->full ? sizeof all / sizeof *all : sizeof quick / sizeof *quick;
+    for (size_t i = 0; i < n && !g->stop; i++) {
+        vb__difference d;
+        VB_TRY(vb__bisect(m->engine, w[i], &d, err));
+        if (!d.found) continue;
+        g->difference = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:i, s:f, s:f}", "where", "blocks", "tensor", d.tensor,
+                                  "layer", (int)d.layer, "position", (int)d.position, "width", (int)d.width, "row", (int)d.row,
+                                  "accept", (int)d.accept, "element", (int)d.element, "level",
+                                  vb__cpu_level_name(m->engine->level), "threads", (int)m->engine->threads, "expected", (double)d.want,
+                                  "got", (double)d.got);
+        g->stop = true;
+    }
+    return VB_OK;
+}
+
+static uint32_t next(uint32_t *s, uint32_t n) {
+    *s = *s * 1664525u + 1013904223u;
+    return (*s >> 8) % n;
+}
+
+static vb_err run_cells(grid *g, vb_model *m, int32_t count, double until, uint32_t *s, vb_error *err) {
+    vb__engine *e = m->engine;
+    static const int32_t chunks[] = {512, 1, 7, 33}, neighbours[] = {0, 0, 1, 3};
+    uint32_t kinds = vb__drafting_kinds(e) | 1;
+    /* Every kind at the widest block, then a seeded sample; full: everything. */
+    cell c = {0};
+    if (g->o->full) {
+        for (c.prompt = 0; c.prompt < PROMPTS; c.prompt++)
+            for (c.sampling = 0; c.sampling < SAMPLINGS; c.sampling++)
+                for (c.kind = 0; c.kind < VB_DRAFT_KINDS; c.kind++) {
+                    if ((kinds >> c.kind & 1) == 0) continue;
+                    for (c.width = c.kind == 0 ? 1 : 2; c.width <= (c.kind == 0 ? 1 : 16); c.width++)
+                        for (int32_t k = 0; k < 4; k++) {
+                            c.chunk = chunks[k];
+                            c.neighbours = neighbours[(k + c.width) % 4];
+                            c.warm = (k + c.width) % 2 == 1;
+                            if (g->stop) return VB_OK;
+                            VB_TRY(run_cell(g, m, &c, err));
+                        }
+                }
+        return VB_OK;
+    }
+    for (int32_t i = 0; i < count && !g->stop && vb__now() < until; i++) {
+        c.prompt = (int32_t)next(s, PROMPTS);
+        c.sampling = (int32_t)next(s, SAMPLINGS);
+        do c.kind = (int32_t)next(s, VB_DRAFT_KINDS);
+        while ((kinds >> c.kind & 1) == 0);
+        c.width = c.kind == 0 ? 1 : 2 + (int32_t)next(s, 15);
+        c.chunk = chunks[next(s, 4)];
+        c.neighbours = neighbours[next(s, 4)];
+        c.warm = next(s, 2) == 1;
+        VB_TRY(run_cell(g, m, &c, err));
+    }
+    return VB_OK;
+}
+
+static vb_err open_at(const grid *g, vb__cpu_level level, int32_t threads, vb_model **m, vb_error *err) {
+    vb_model_options mo;
+    vb_model_options_init(&mo);
+    mo.path = g->o->path;
+    mo.threads = threads;
+    mo.activations = g->o->activations;
+    mo.parallel = 4;
+    mo.ctx = 512;
+    mo.draft = g->o->draft;
+    mo.level = vb__cpu_level_name(level);
+    return vb_model_open(&mo, m, err);
+}
+
+static vb_err run_grid(grid *g, char fingerprint[33], vb_error *err) {
+    vb__cpu_level best;
+    VB_TRY(vb__cpu_select(&best, err));
+    uint32_t s = 7;
+    int32_t cpus = vb__cpu_count();
+    const int32_t thread_counts[3] = {cpus, 1, cpus + 1};
+    g->planned = QUICK_CELLS + 4 * ((int64_t)best + 2);
+    for (int32_t l = (int32_t)best; l >= 0 && !g->stop; l--) {
+        (void)json_array_append_new(g->levels, json_string(vb__cpu_level_name((vb__cpu_level)l)));
+        for (int32_t t = 0; t < 3 && !g->stop; t++) {
+            if (!g->o->full && l != (int32_t)best && t > 0) break;
+            vb_model *m;
+            VB_TRY(open_at(g, (vb__cpu_level)l, thread_counts[t], &m, err));
+            if (g->n[0] == 0) make_prompts(g, m->engine->model->cfg.vocab);
+            memcpy(fingerprint, m->engine->fingerprint, 33);
+            if (l == (int32_t)best) {
+                (void)json_array_append_new(g->threads, json_integer(thread_counts[t]));
+                for (int32_t k = 0; k < VB_DRAFT_KINDS && t == 0; k++)
+                    if ((vb__drafting_kinds(m->engine) | 1) >> k & 1)
+                        (void)json_array_append_new(g->drafters, json_string(vb__draft_kind_name(k)));
+            }
+            vb_err code = VB_OK;
+            /* Plain decode on one call per row is what everything is compared with. */
+            for (int32_t p = 0; p < PROMPTS && l == (int32_t)best && t == 0 && code == VB_OK; p++)
+                for (int32_t k = 0; k < SAMPLINGS && code == VB_OK; k++) {
+                    const cell c = {.prompt = p, .sampling = k, .width = 1, .chunk = 1};
+                    code = run_cell(g, m, &c, err);
+                }
+            if (code == VB_OK && t == 0 && (l == (int32_t)best || g->o->full)) code = check_blocks(g, m, err);
+            int32_t count = l == (int32_t)best ? QUICK_CELLS / 3 : l == 0 ? 1 : 5;
+            double until = g->t0 + quick_seconds * (l == (int32_t)best ? 0.7 : 1.0);
+            if (code == VB_OK) code = run_cells(g, m, count, until, &s, err);
+            vb_model_close(m);
+            VB_TRY(code);
+        }
+    }
+    return VB_OK;
+}
+
+static json_t *hashes_json(const grid *g) {
+    json_t *a = json_array();
+    for (int32_t p = 0; p < PROMPTS; p++)
+        for (int32_t k = 0; k < SAMPLINGS; k++)
+            (void)json_array_append_new(a, json_pack("{s:i, s:f, s:s}", "prompt", (int)p, "temperature", k == 0 ? 0.0 : 0.8,
+                                                     "logits_sha256", g->want[p][k]));
+    return a;
+}
+
+vb_err vb_verify_json(const vb_verify_options *o, char **json, bool *equal, vb_error *err) {
+    grid g = {.o = o, .t0 = vb__now(), .levels = json_array(), .threads = json_array(), .drafters = json_array()};
+    char fingerprint[33] = "", when[32] = "";
+    uint32_t csr = vb__fp_enter();
+    vb_err code = run_grid(&g, fingerprint, err);
+    vb__fp_leave(csr);
+    time_t now = time(NULL);
+    struct tm tm;
+    if (gmtime_r(&now, &tm) != NULL) (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    if (code == VB_OK) {
+        json_t *root = json_pack("{s:b, s:i, s:s, s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:{s:O, s:O, s:O, s:s, s:s, s:s, s:s}, s:I, s:f, s:o, s:o}",
+                                 "equal", (int)(g.difference == NULL), "contract", VB_CONTRACT, "class", "cpu", "activations",
+                                 (int)o->activations, "mode", o->full ? "full" : "quick", "model", fingerprint, "path", o->path, "machine",
+                                 vb__cpu_brand(), "build", VB_VERSION " gcc " __VERSION__, "date", when, "grid", "levels", g.levels,
+                                 "threads", g.threads, "drafters", g.drafters, "widths", "1..16", "chunks", "1, 7, 33, whole", "neighbours",
+                                 "0, 1, 3", "cache", "cold, warm", "cells", (json_int_t)g.cells, "seconds", vb__now() - g.t0, "hashes",
+                                 hashes_json(&g), "first_difference", g.difference != NULL ? json_incref(g.difference) : json_null());
+        char *text = root == NULL ? NULL : json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9));
+        json_decref(root);
+        *json = text == NULL ? NULL : vb__strdup(VB_TAG_ENGINE, text);
+        free(text);
+        if (*json == NULL) code = vb__fail(err, VB_E_MEMORY, "verify: out of memory");
+        *equal = g.difference == NULL;
+    }
+    json_decref(g.difference);
+    json_decref(g.levels);
+    json_decref(g.threads);
+    json_decref(g.drafters);
+    return code;
+}
