@@ -1,6 +1,8 @@
 /* Threads of the pool wait on one generation counter. The caller publishes a region, bumps the generation,
- * takes part itself, and waits until every worker has left. A worker spins on the counter for about 100 us
- * (a token has hundreds of regions, microseconds apart), then sleeps on a futex: waking costs about 10 us.
+ * takes part itself, closes the region when no item is left, and waits for the workers that are inside. One
+ * that was not scheduled in time finds the region closed and stays out: on a busy machine nobody waits for a
+ * thread that has done nothing. A worker spins on the counter for a bounded time (a token has hundreds of regions,
+ * microseconds apart), then sleeps on a futex: waking costs about 10 us.
  *
  * Chunks come from one atomic counter rather than from a fixed partition, since on a shared machine one
  * thread may lose its CPU for a while; the results cannot tell the difference. */
@@ -19,6 +21,7 @@
 #include <unistd.h>
 
 enum { SPIN = 20000, LINE = 64 };
+static const uint64_t CLOSED = 1u << 31, INSIDE = (1u << 31) - 1;
 
 struct vb__pool {
     /* The region; written by the caller before the generation is bumped. */
@@ -30,7 +33,7 @@ struct vb__pool {
     pthread_t *tid; /* [threads - 1] */
     _Alignas(LINE) _Atomic uint32_t generation; /* futex word: bumped once per region and at the end */
     _Alignas(LINE) _Atomic int32_t next;        /* first item not yet handed out */
-    _Alignas(LINE) _Atomic uint32_t busy;       /* futex word: workers still inside the region */
+    _Alignas(LINE) _Atomic uint64_t gate;       /* generation << 32 | CLOSED | workers inside; its low half is a futex word */
     _Alignas(LINE) _Atomic int32_t sleepers;    /* workers asleep, or about to be, on generation */
     _Atomic bool stop, caller_sleeps;
 };
@@ -41,6 +44,9 @@ static void futex_wait(_Atomic uint32_t *word, uint32_t expected) {
 static void futex_wake(_Atomic uint32_t *word, int n) {
     (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
 }
+
+/* The low half of the gate (x86 is little-endian). */
+static _Atomic uint32_t *gate_word(vb__pool *p) { return (_Atomic uint32_t *)(void *)&p->gate; }
 
 static void take_part(vb__pool *p, int32_t thread) {
     int32_t n = p->n_items, grain = p->grain;
@@ -76,13 +82,19 @@ static void *worker(void *arg) {
         }
         seen = now;
         if (atomic_load_explicit(&p->stop, memory_order_acquire)) return NULL;
+        uint64_t g = atomic_load_explicit(&p->gate, memory_order_acquire);
+        bool inside = false;
+        while (!inside && g >> 32 == now && (g & CLOSED) == 0) inside = atomic_compare_exchange_weak(&p->gate, &g, g + 1);
+        if (!inside) continue;
         take_part(p, w.thread);
-        if (atomic_fetch_sub(&p->busy, 1) == 1 && atomic_load(&p->caller_sleeps)) futex_wake(&p->busy, 1);
+        if ((atomic_fetch_sub(&p->gate, 1) & INSIDE) == 1 && atomic_load(&p->caller_sleeps)) futex_wake(gate_word(p), 1);
     }
 }
 
 static void publish(vb__pool *p) {
-    atomic_fetch_add(&p->generation, 1);
+    uint32_t g = atomic_load_explicit(&p->generation, memory_order_relaxed) + 1; /* one caller: nobody else bumps it */
+    atomic_store(&p->gate, (uint64_t)g << 32);
+    atomic_store(&p->generation, g);
     if (atomic_load(&p->sleepers) > 0) futex_wake(&p->generation, INT32_MAX);
 }
 
@@ -150,14 +162,15 @@ void vb__parallel_for(vb__pool *p, int32_t n_items, int32_t grain, vb__pool_fn *
     p->n_items = n_items;
     p->grain = grain;
     atomic_store_explicit(&p->next, 0, memory_order_relaxed);
-    atomic_store_explicit(&p->busy, (uint32_t)(p->threads - 1), memory_order_relaxed);
     publish(p);
     take_part(p, 0);
-    for (int i = 0; i < SPIN && p->spin; i++) {
-        if (atomic_load_explicit(&p->busy, memory_order_acquire) == 0) return;
+    uint64_t left = atomic_fetch_or(&p->gate, CLOSED) & INSIDE;
+    for (int i = 0; i < SPIN && left != 0 && p->spin; i++) {
         _mm_pause();
+        left = atomic_load_explicit(&p->gate, memory_order_acquire) & INSIDE;
     }
+    if (left == 0) return;
     atomic_store(&p->caller_sleeps, true);
-    for (uint32_t left; (left = atomic_load(&p->busy)) != 0;) futex_wait(&p->busy, left);
+    for (uint64_t g; ((g = atomic_load(&p->gate)) & INSIDE) != 0;) futex_wait(gate_word(p), (uint32_t)g);
     atomic_store(&p->caller_sleeps, false);
 }
