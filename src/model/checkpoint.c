@@ -1,10 +1,10 @@
 #include "model/checkpoint.h"
-#include "base/buffer.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/vmath.h"
-#include "format/shards.h"
+#include "format/gguf_blocks.h"
+#include "model/checkpoint_impl.h"
 #include "model/halves.h"
 #include "model/quant_spec.h"
 #include <stdio.h>
@@ -15,47 +15,12 @@
 #define CONFIG "config.json"
 #define MLX_PREFIX "language_model.model."
 
-typedef enum role { ROLE_TEXT, ROLE_VISION, ROLE_IGNORED, ROLE_UNKNOWN } role;
-
-typedef struct ck_tensor {
-    const vb__st_tensor *t;
-    const char *file;
-    const char *canon; /* a suffix of t->name; NULL unless ROLE_TEXT */
-    role role;
-    bool used, mtp_known, raw_norms;
-} ck_tensor;
-
-struct vb__checkpoint {
-    char *path;
-    vb__shards shards;
-    json_t *root;
-    vb__buffer config_text;
-    vb__model_config config;
-    ck_tensor *tensors;
-    int32_t count;
-    int32_t *by_canon; /* indices of text tensors, sorted by canonical name */
-    int32_t n_canon;
-    const char *prefix; /* of the text stack, static */
-    const char *mtp_prefix, *head_prefix;
-    char missing_mtp[VB_LIMIT_TENSOR_NAME + 64];
-    int32_t rounded; /* matrices whose values change when rounded to bf16 */
-    const char *first_rounded;
-};
-
-enum { NAME_MAX_BYTES = VB_LIMIT_TENSOR_NAME + 64 };
-
 /* ---- names ---------------------------------------------------------------------------------------------- */
-
-static bool starts(const char *s, const char *prefix) { return strncmp(s, prefix, strlen(prefix)) == 0; }
-static bool ends(const char *s, const char *tail) {
-    size_t n = strlen(s), t = strlen(tail);
-    return n >= t && strcmp(s + n - t, tail) == 0;
-}
 
 static bool in_files(const vb__checkpoint *c, const char *prefix, const char *name) {
     size_t n = strlen(prefix);
     for (int32_t i = 0; i < c->count; i++)
-        if (starts(c->tensors[i].t->name, prefix) && strcmp(c->tensors[i].t->name + n, name) == 0) return true;
+        if (vb__starts(c->tensors[i].t->name, prefix) && strcmp(c->tensors[i].t->name + n, name) == 0) return true;
     return false;
 }
 
@@ -77,46 +42,48 @@ static vb_err find_prefix(vb__checkpoint *c, vb_error *err) {
     return VB_OK;
 }
 
-static void classify(vb__checkpoint *c, ck_tensor *t) {
+static void classify(vb__checkpoint *c, vb__ck_tensor *t) {
     const char *name = t->t->name;
     static const char *const vision[] = {"model.visual.", "visual.", "vision_tower.", "model.vision_tower."};
-    t->role = ROLE_TEXT;
+    t->role = VB_CK_TEXT;
     for (size_t i = 0; i < sizeof vision / sizeof *vision; i++)
-        if (starts(name, vision[i])) t->role = ROLE_VISION;
-    if (t->role == ROLE_VISION) return;
-    if (ends(name, ".rotary_emb.inv_freq")) {
-        t->role = ROLE_IGNORED;
-    } else if (starts(name, "mtp.") || starts(name, "language_model.mtp.")) {
+        if (vb__starts(name, vision[i])) t->role = VB_CK_VISION;
+    if (t->role == VB_CK_VISION) return;
+    if (vb__ends(name, ".rotary_emb.inv_freq")) {
+        t->role = VB_CK_IGNORED;
+    } else if (vb__starts(name, "mtp.") || vb__starts(name, "language_model.mtp.")) {
         t->canon = strstr(name, "mtp.");
         c->mtp_prefix = name == t->canon ? "" : "language_model.";
-    } else if (starts(name, "lm_head.") || starts(name, "language_model.lm_head.")) {
+    } else if (vb__starts(name, "lm_head.") || vb__starts(name, "language_model.lm_head.")) {
         t->canon = strstr(name, "lm_head.");
         c->head_prefix = name == t->canon ? "" : "language_model.";
-    } else if (starts(name, c->prefix)) {
+    } else if (vb__starts(name, c->prefix)) {
         t->canon = name + strlen(c->prefix);
     } else {
-        t->role = ROLE_UNKNOWN;
+        t->role = VB_CK_UNKNOWN;
     }
 }
 
 /* A canonical name as the files spell it. */
-static const char *spelled(const vb__checkpoint *c, const char *canon, char buf[NAME_MAX_BYTES]) {
+static const char *spelled(const vb__checkpoint *c, const char *canon, char buf[VB_CK_NAME_MAX]) {
     const char *prefix = c->prefix;
-    if (starts(canon, "mtp.")) prefix = c->mtp_prefix;
-    else if (starts(canon, "lm_head.")) prefix = c->head_prefix;
-    (void)snprintf(buf, NAME_MAX_BYTES, "%s%s", prefix, canon);
+    if (c->n_ggufs > 0) return vb__gguf_model_spelled(c, canon, buf);
+    if (vb__starts(canon, "mtp.")) prefix = c->mtp_prefix;
+    else if (vb__starts(canon, "lm_head.")) prefix = c->head_prefix;
+    (void)snprintf(buf, VB_CK_NAME_MAX, "%s%s", prefix, canon);
     return buf;
 }
 
 static const char *any_file(const vb__checkpoint *c) {
+    if (c->n_ggufs > 0) return c->ggufs[0].file;
     return c->shards.n_files == 1 ? c->shards.files[0].file : "model.safetensors.index.json";
 }
 
-static ck_tensor *find(const vb__checkpoint *c, const char *canon) {
+static vb__ck_tensor *find(const vb__checkpoint *c, const char *canon) {
     int32_t lo = 0, hi = c->n_canon;
     while (lo < hi) {
         int32_t mid = lo + (hi - lo) / 2;
-        ck_tensor *t = &c->tensors[c->by_canon[mid]];
+        vb__ck_tensor *t = &c->tensors[c->by_canon[mid]];
         int d = strcmp(canon, t->canon);
         if (d == 0) return t;
         if (d < 0) hi = mid;
@@ -125,8 +92,8 @@ static ck_tensor *find(const vb__checkpoint *c, const char *canon) {
     return NULL;
 }
 
-static ck_tensor *find2(const vb__checkpoint *c, const char *module, const char *tail) {
-    char name[NAME_MAX_BYTES];
+static vb__ck_tensor *find2(const vb__checkpoint *c, const char *module, const char *tail) {
+    char name[VB_CK_NAME_MAX];
     int n = snprintf(name, sizeof name, "%s%s", module, tail);
     return n < 0 || (size_t)n >= sizeof name ? NULL : find(c, name);
 }
@@ -145,7 +112,7 @@ static vb_err sort_names(vb__checkpoint *c, vb_error *err) {
         if (c->tensors[i].canon != NULL) c->by_canon[c->n_canon++] = i;
     if (c->n_canon > 1) qsort_r(c->by_canon, (size_t)c->n_canon, sizeof *c->by_canon, by_canonical, c);
     for (int32_t i = 1; i < c->n_canon; i++) {
-        const ck_tensor *a = &c->tensors[c->by_canon[i - 1]], *b = &c->tensors[c->by_canon[i]];
+        const vb__ck_tensor *a = &c->tensors[c->by_canon[i - 1]], *b = &c->tensors[c->by_canon[i]];
         if (strcmp(a->canon, b->canon) == 0)
             return vb__fail(err, VB_E_FORMAT, "%s: tensor %s: is the same as %s in %s, expected one of them", b->file,
                             b->t->name, a->t->name, a->file);
@@ -157,11 +124,11 @@ static vb_err sort_names(vb__checkpoint *c, vb_error *err) {
  * head goes by the spelling of its names, because it may come from elsewhere than the trunk: language_model.mtp.* was
  * converted along with it, mtp.* is raw. */
 static vb_err find_norm_rule(vb__checkpoint *c, vb_error *err) {
-    const ck_tensor *first = NULL;
+    const vb__ck_tensor *first = NULL;
     bool raw = strcmp(c->prefix, MLX_PREFIX) != 0;
     for (int32_t i = 0; i < c->count; i++) {
-        const ck_tensor *t = &c->tensors[i];
-        if (t->canon == NULL || !ends(t->canon, ".linear_attn.conv1d.weight") || t->t->dims != 3) continue;
+        const vb__ck_tensor *t = &c->tensors[i];
+        if (t->canon == NULL || !vb__ends(t->canon, ".linear_attn.conv1d.weight") || t->t->dims != 3) continue;
         bool this_raw = t->t->shape[2] != 1;
         if (first != NULL && this_raw != raw)
             return vb__fail(err, VB_E_FORMAT, "%s: tensor %s: is laid out otherwise than %s, expected one layout", t->file,
@@ -170,8 +137,8 @@ static vb_err find_norm_rule(vb__checkpoint *c, vb_error *err) {
         raw = this_raw;
     }
     for (int32_t i = 0; i < c->count; i++) {
-        ck_tensor *t = &c->tensors[i];
-        if (t->canon != NULL) t->raw_norms = starts(t->t->name, "mtp.") || raw;
+        vb__ck_tensor *t = &c->tensors[i];
+        if (t->canon != NULL) t->raw_norms = vb__starts(t->t->name, "mtp.") || raw;
     }
     return VB_OK;
 }
@@ -194,8 +161,8 @@ static vb_err name_tensors(vb__checkpoint *c, vb_error *err) {
     c->count = c->shards.count;
     for (int32_t i = 0; i < c->count; i++) {
         const vb__shard_tensor *s = &c->shards.tensors[i];
-        c->tensors[i] = (ck_tensor){.t = s->t, .file = s->file};
-        if (s->sidecar && !starts(s->t->name, "mtp.") && !starts(s->t->name, "language_model.mtp."))
+        c->tensors[i] = (vb__ck_tensor){.t = s->t, .file = s->file, .block = -1};
+        if (s->sidecar && !vb__starts(s->t->name, "mtp.") && !vb__starts(s->t->name, "language_model.mtp."))
             return vb__fail(err, VB_E_FORMAT, "%s: tensor %s: has no place in this file, expected mtp.* only", s->file,
                             s->t->name);
     }
@@ -213,13 +180,13 @@ static vb_err name_tensors(vb__checkpoint *c, vb_error *err) {
 static void expect_mtp(vb__checkpoint *c, const char *module, const char *const *tails, size_t n_tails) {
     bool found = false;
     for (size_t i = 0; i < n_tails; i++) {
-        ck_tensor *t = find2(c, module, tails[i]);
+        vb__ck_tensor *t = find2(c, module, tails[i]);
         if (t == NULL) continue;
         t->mtp_known = true;
         if (i == 0) found = true;
     }
     if (found || c->missing_mtp[0] != '\0') return;
-    char name[NAME_MAX_BYTES];
+    char name[VB_CK_NAME_MAX];
     (void)snprintf(name, sizeof name, "%.*s%s", VB_LIMIT_TENSOR_NAME, module, tails[0]);
     (void)spelled(c, name, c->missing_mtp);
 }
@@ -228,7 +195,7 @@ static void expect_matrix(vb__checkpoint *c, const char *module, bool bias) {
     static const char *const tails[] = {".weight", ".scales", ".biases", ".bias"};
     expect_mtp(c, module, tails, bias ? 4 : 3);
     if (bias && find2(c, module, ".bias") == NULL && c->missing_mtp[0] == '\0') {
-        char name[NAME_MAX_BYTES];
+        char name[VB_CK_NAME_MAX];
         (void)snprintf(name, sizeof name, "%.*s.bias", VB_LIMIT_TENSOR_NAME, module);
         (void)spelled(c, name, c->missing_mtp);
     }
@@ -242,10 +209,10 @@ static void expect_vector(vb__checkpoint *c, const char *module) {
 static void expect_experts(vb__checkpoint *c, const char *mlp) {
     static const char *const projections[] = {"gate_proj", "up_proj", "down_proj"};
     static const char *const none[] = {""}, *const fused[] = {"gate_up_proj", "down_proj"};
-    char name[NAME_MAX_BYTES];
+    char name[VB_CK_NAME_MAX];
     for (int i = 0; i < 2; i++) {
         (void)snprintf(name, sizeof name, "%s.experts.%s", mlp, fused[i]);
-        ck_tensor *t = find(c, name);
+        vb__ck_tensor *t = find(c, name);
         if (t == NULL) continue;
         /* one fused tensor promises the other */
         for (int j = 0; j < 2; j++) {
@@ -312,9 +279,10 @@ const char *vb__checkpoint_missing_mtp(const vb__checkpoint *c) {
 }
 
 vb_err vb__checkpoint_open(const char *path, vb__checkpoint **out, vb_error *err) {
-    if (!vb__file_is_dir(path))
+    bool folder = vb__file_is_dir(path);
+    if (!folder && (!vb__file_exists(path) || !vb__ends(path, ".gguf")))
         return vb__fail(err, vb__file_exists(path) ? VB_E_UNSUPPORTED : VB_E_NOT_FOUND,
-                        "%s: is not a folder, expected one with %s and safetensors files", path, CONFIG);
+                        "%s: is neither a folder with %s and safetensors files nor a .gguf file", path, CONFIG);
     vb__checkpoint *c = vb__calloc(VB_TAG_FORMAT, 1, sizeof *c);
     if (c == NULL) return vb__fail(err, VB_E_MEMORY, "%s: no memory", path);
     vb_err e = VB_OK;
@@ -323,9 +291,15 @@ vb_err vb__checkpoint_open(const char *path, vb__checkpoint **out, vb_error *err
         e = vb__fail(err, VB_E_MEMORY, "%s: no memory", path);
         goto out;
     }
-    VB_TRY_OUT(read_config(c, err));
-    VB_TRY_OUT(vb__shards_open(path, &c->shards, err));
-    VB_TRY_OUT(name_tensors(c, err));
+    vb__arena_init(&c->names, VB_TAG_FORMAT, 0);
+    if (folder) {
+        VB_TRY_OUT(read_config(c, err));
+        VB_TRY_OUT(vb__shards_open(path, &c->shards, err));
+        VB_TRY_OUT(name_tensors(c, err));
+    } else {
+        VB_TRY_OUT(vb__gguf_model_open(c, path, err));
+        VB_TRY_OUT(sort_names(c, err));
+    }
     find_mtp(c);
 out:
     if (e == VB_OK) *out = c;
@@ -338,6 +312,10 @@ void vb__checkpoint_close(vb__checkpoint *c) {
     vb__shards_close(&c->shards);
     json_decref(c->root);
     vb__buffer_fini(&c->config_text);
+    for (int32_t i = 0; i < c->n_ggufs; i++) vb__gguf_close(&c->ggufs[i]);
+    vb__free(c->ggufs);
+    vb__arena_fini(&c->names);
+    vb__free(c->scratch);
     vb__free(c->tensors);
     vb__free(c->by_canon);
     vb__free(c->path);
@@ -345,14 +323,15 @@ void vb__checkpoint_close(vb__checkpoint *c) {
 }
 
 const vb__model_config *vb__checkpoint_config(const vb__checkpoint *c) { return &c->config; }
+const vb__gguf *vb__checkpoint_gguf(const vb__checkpoint *c) { return c->n_ggufs > 0 ? &c->ggufs[0] : NULL; }
 const char *vb__checkpoint_path(const vb__checkpoint *c) { return c->path; }
 
 /* ---- matrices ------------------------------------------------------------------------------------------- */
 
 /* Where a matrix lies: a whole tensor, or rows of one expert in a stack of them. */
 typedef struct place {
-    ck_tensor *weight;
-    char module[NAME_MAX_BYTES]; /* canonical module of `weight`, for its scales and the quantisation block */
+    vb__ck_tensor *weight;
+    char module[VB_CK_NAME_MAX]; /* canonical module of `weight`, for its scales and the quantisation block */
     int32_t expert;              /* -1: the tensor is the matrix */
     int32_t part, parts;         /* gate_up_proj: rows part*n .. of parts*n */
 } place;
@@ -404,26 +383,33 @@ static const char *shape_text(const vb__st_tensor *t, char *buf, size_t size) {
     return buf;
 }
 
+static uint64_t row_size(const vb__ck_tensor *t, int64_t cols) {
+    if (t->block < 0) return (uint64_t)cols * vb__dtype_size(t->t->dtype);
+    const vb__gguf_type_info *b = vb__gguf_type_get((uint32_t)t->block);
+    return (uint64_t)(cols / b->block) * (uint64_t)b->bytes;
+}
+
 /* The part of tensor t that belongs to the place: rows of `cols` elements. */
-static vb_err slice(const place *p, const ck_tensor *t, int64_t n, int64_t cols, const uint8_t **out, vb_error *err) {
+static vb_err slice(const place *p, const vb__ck_tensor *t, int64_t n, int64_t cols, const uint8_t **out, vb_error *err) {
     const vb__st_tensor *s = t->t;
     char a[160], b[80];
     bool stack = p->expert >= 0;
     int64_t rows = n * p->parts;
     const int64_t *shape = s->shape + (stack ? 1 : 0);
-    if (s->dims != (stack ? 3 : 2) || shape[0] != rows || shape[1] != cols || (stack && s->shape[0] <= p->expert)) {
+    bool row = s->dims == 1 && rows == 1 && s->shape[0] == cols; /* GGUF's shared expert gate */
+    if (!row && (s->dims != (stack ? 3 : 2) || shape[0] != rows || shape[1] != cols || (stack && s->shape[0] <= p->expert))) {
         if (stack) (void)snprintf(b, sizeof b, "[experts, %lld, %lld]", (long long)rows, (long long)cols);
         else (void)snprintf(b, sizeof b, "[%lld, %lld]", (long long)rows, (long long)cols);
         return vb__fail(err, VB_E_MISMATCH, "%s: tensor %s: has shape %s, expected %s by %s", t->file, s->name,
                         shape_text(s, a, sizeof a), b, CONFIG);
     }
-    uint64_t row_bytes = (uint64_t)cols * vb__dtype_size(s->dtype);
+    uint64_t row_bytes = row_size(t, cols);
     uint64_t first = (stack ? (uint64_t)p->expert * (uint64_t)rows : 0) + (uint64_t)p->part * (uint64_t)n;
     *out = s->data + first * row_bytes; /* inside the tensor: its bytes were checked against its shape */
     return VB_OK;
 }
 
-static vb_err dtype_fail(const ck_tensor *t, const char *expected, vb_error *err) {
+static vb_err dtype_fail(const vb__ck_tensor *t, const char *expected, vb_error *err) {
     return vb__fail(err, VB_E_MISMATCH, "%s: tensor %s: has dtype %s, expected %s", t->file, t->t->name,
                     vb__dtype_name(t->t->dtype), expected);
 }
@@ -452,10 +438,67 @@ static vb_err plain_matrix(vb__checkpoint *c, const place *p, int32_t n, int32_t
     return VB_OK;
 }
 
-static vb_err affine_matrix(vb__checkpoint *c, const place *p, ck_tensor *scales, int32_t n, int32_t k, vb__matrix *out,
+static void unpack_blocks(int32_t format, const void *row, int32_t k, int8_t *codes, float *scales, float *biases) {
+    vb__gguf_codes((vb__gguf_type)format, row, k, codes, scales, biases);
+}
+
+static vb_err blocks_matrix(const place *p, int32_t n, int32_t k, vb__matrix *out, vb_error *err) {
+    static const struct {
+        int8_t type, bits;
+        uint8_t offset;
+        vb__scale_kind scales;
+    } kinds[] = {
+        {VB_GGUF_TYPE_Q4_0, 4, 8, VB_SCALE_F16},   {VB_GGUF_TYPE_Q4_1, 4, 0, VB_SCALE_F16},
+        {VB_GGUF_TYPE_Q5_0, 5, 16, VB_SCALE_F16},  {VB_GGUF_TYPE_Q5_1, 5, 0, VB_SCALE_F16},
+        {VB_GGUF_TYPE_Q8_0, 8, 128, VB_SCALE_F16}, {VB_GGUF_TYPE_Q4_K, 4, 0, VB_SCALE_F32},
+        {VB_GGUF_TYPE_Q5_K, 5, 0, VB_SCALE_F32},   {VB_GGUF_TYPE_Q6_K, 6, 32, VB_SCALE_F32},
+        {VB_GGUF_TYPE_IQ4_NL, 8, 128, VB_SCALE_F16}, {VB_GGUF_TYPE_MXFP4, 5, 12, VB_SCALE_BF16},
+    };
+    const vb__gguf_type_info *b = vb__gguf_type_get((uint32_t)p->weight->block);
+    size_t i = 0;
+    while (kinds[i].type != p->weight->block) i++;
+    const uint8_t *data;
+    VB_TRY(slice(p, p->weight, n, k, &data, err));
+    out->kind = VB_MATRIX_BLOCKS;
+    out->data = data;
+    out->row_bytes = (int64_t)row_size(p->weight, k);
+    out->format = p->weight->block;
+    out->bits = kinds[i].bits;
+    out->offset = kinds[i].offset;
+    out->scale_kind = kinds[i].scales;
+    out->group = b->group;
+    out->has_bias = b->bias;
+    out->unpack = unpack_blocks;
+    return VB_OK;
+}
+
+/* Row r of head h in half-split order is row 2j + e of the file, for r = e*D/2 + j. */
+static int64_t interleaved_row(int64_t r, int64_t d) {
+    int64_t h = r / d, e = r % d / (d / 2), j = r % (d / 2);
+    return h * d + 2 * j + e;
+}
+
+static bool is_interleaved(const vb__checkpoint *c, const char *canon) {
+    return c->interleaved && (strstr(canon, ".self_attn.q_proj.") != NULL || strstr(canon, ".self_attn.k_proj.") != NULL);
+}
+
+/* A copy with the rows in half-split order; it lives until the next matrix. */
+static vb_err put_rows_back(vb__checkpoint *c, const vb__ck_tensor *t, vb__matrix *m, vb_error *err) {
+    size_t row = row_size(t, m->k);
+    int64_t d = c->config.head_dim;
+    vb__free(c->scratch);
+    c->scratch = vb__alloc(VB_TAG_FORMAT, (size_t)m->n * row);
+    if (c->scratch == NULL) return vb__fail(err, VB_E_MEMORY, "%s: tensor %s: no memory for a copy", t->file, t->t->name);
+    for (int64_t r = 0; r < m->n; r++)
+        memcpy(c->scratch + (size_t)r * row, (const uint8_t *)m->data + (size_t)interleaved_row(r, d) * row, row);
+    m->data = c->scratch;
+    return VB_OK;
+}
+
+static vb_err affine_matrix(vb__checkpoint *c, const place *p, vb__ck_tensor *scales, int32_t n, int32_t k, vb__matrix *out,
                             vb_error *err) {
-    char name[NAME_MAX_BYTES];
-    ck_tensor *w = p->weight, *biases = find2(c, p->module, ".biases");
+    char name[VB_CK_NAME_MAX];
+    vb__ck_tensor *w = p->weight, *biases = find2(c, p->module, ".biases");
     if (biases == NULL)
         return vb__fail(err, VB_E_MISMATCH, "%s: tensor %s: has .scales but no .biases beside it, expected both", w->file,
                         w->t->name);
@@ -491,16 +534,19 @@ static vb_err affine_matrix(vb__checkpoint *c, const place *p, ck_tensor *scales
 
 vb_err vb__checkpoint_matrix(vb__checkpoint *c, const char *module, int32_t n, int32_t k, vb__matrix *out, vb_error *err) {
     place p;
-    char name[NAME_MAX_BYTES], full[NAME_MAX_BYTES];
+    char name[VB_CK_NAME_MAX], full[VB_CK_NAME_MAX];
     if (!find_matrix(c, module, &p)) {
         (void)snprintf(full, sizeof full, "%.*s.weight", VB_LIMIT_TENSOR_NAME, module);
         return vb__fail(err, VB_E_MISMATCH, "%s: tensor %s: is missing, expected shape [%d, %d]", any_file(c),
                         spelled(c, full, name), n, k);
     }
     vb__matrix m = {.n = n, .k = k, .name = p.weight->t->name};
-    ck_tensor *scales = find2(c, p.module, ".scales");
-    if (scales == NULL) VB_TRY(plain_matrix(c, &p, n, k, &m, err));
+    vb__ck_tensor *scales = find2(c, p.module, ".scales");
+    if (p.weight->block >= 0) VB_TRY(blocks_matrix(&p, n, k, &m, err));
+    else if (scales == NULL) VB_TRY(plain_matrix(c, &p, n, k, &m, err));
     else VB_TRY(affine_matrix(c, &p, scales, n, k, &m, err));
+    if (is_interleaved(c, p.weight->canon) && n % c->config.head_dim == 0 && c->config.head_dim % 2 == 0)
+        VB_TRY(put_rows_back(c, p.weight, &m, err));
     p.weight->used = true;
     *out = m;
     return VB_OK;
@@ -508,13 +554,15 @@ vb_err vb__checkpoint_matrix(vb__checkpoint *c, const char *module, int32_t n, i
 
 /* ---- vectors -------------------------------------------------------------------------------------------- */
 
-static vb_err vector_shape(const vb__checkpoint *c, const ck_tensor *t, vb__vector_kind kind, int64_t n, vb_error *err) {
+static vb_err vector_shape(const vb__checkpoint *c, const vb__ck_tensor *t, vb__vector_kind kind, int64_t n, vb_error *err) {
     const vb__st_tensor *s = t->t;
     char a[160];
+    if (t->block >= 0) return vb__fail(err, VB_E_MISMATCH, "%s: tensor %s: is in a block format, expected F32, F16 or BF16", t->file, s->name);
     if (kind == VB_VECTOR_CONV) {
         int64_t taps = c->config.lin_taps, channels = n / taps;
         bool fits = s->dims == 3 && s->shape[0] == channels && channels * taps == n &&
                     ((s->shape[1] == 1 && s->shape[2] == taps) || (s->shape[1] == taps && s->shape[2] == 1));
+        if (c->n_ggufs > 0) fits = s->dims == 2 && s->shape[0] == channels && s->shape[1] == taps && channels * taps == n;
         if (fits) return VB_OK;
         return vb__fail(err, VB_E_MISMATCH, "%s: tensor %s: has shape %s, expected [%lld, 1, %lld] or [%lld, %lld, 1] by %s",
                         t->file, s->name, shape_text(s, a, sizeof a), (long long)channels, (long long)taps,
@@ -525,31 +573,37 @@ static vb_err vector_shape(const vb__checkpoint *c, const ck_tensor *t, vb__vect
                     shape_text(s, a, sizeof a), (long long)n, CONFIG);
 }
 
+/* Value i of a plain tensor; false for other types. */
+static bool widen(vb__dtype dtype, const uint8_t *data, int64_t i, float *out) {
+    if (dtype == VB_DTYPE_F32) *out = vb__bits_float(vb__load_u32(data + 4 * i));
+    else if (dtype == VB_DTYPE_BF16) *out = vb__bf16_to_float(vb__load_u16(data + 2 * i));
+    else if (dtype == VB_DTYPE_F16) *out = vb__f16_to_float(vb__load_u16(data + 2 * i));
+    else return false;
+    return true;
+}
+
 vb_err vb__checkpoint_vector(vb__checkpoint *c, const char *module, vb__vector_kind kind, int64_t n, float *out,
                              vb_error *err) {
-    char name[NAME_MAX_BYTES], full[NAME_MAX_BYTES];
-    ck_tensor *t = strlen(module) > VB_LIMIT_TENSOR_NAME ? NULL : find(c, module);
+    char name[VB_CK_NAME_MAX], full[VB_CK_NAME_MAX];
+    vb__ck_tensor *t = strlen(module) > VB_LIMIT_TENSOR_NAME ? NULL : find(c, module);
     if (t == NULL) t = find2(c, module, ".weight");
     if (t == NULL) {
-        bool bare = ends(module, ".bias") || ends(module, "_log") || ends(module, "dt_bias");
+        bool bare = vb__ends(module, ".bias") || vb__ends(module, "_log") || vb__ends(module, "dt_bias");
         (void)snprintf(full, sizeof full, "%.*s%s", VB_LIMIT_TENSOR_NAME, module, bare ? "" : ".weight");
         return vb__fail(err, VB_E_MISMATCH, "%s: tensor %s: is missing, expected %lld values", any_file(c),
                         spelled(c, full, name), (long long)n);
     }
     VB_TRY(vector_shape(c, t, kind, n, err));
-    const uint8_t *data = t->t->data;
-    if (t->t->dtype == VB_DTYPE_F32) {
-        memcpy(out, data, (size_t)n * 4);
-    } else if (t->t->dtype == VB_DTYPE_BF16) {
-        for (int64_t i = 0; i < n; i++) out[i] = vb__bf16_to_float(vb__load_u16(data + 2 * i));
-    } else if (t->t->dtype == VB_DTYPE_F16) {
-        for (int64_t i = 0; i < n; i++) out[i] = vb__f16_to_float(vb__load_u16(data + 2 * i));
-    } else {
-        return dtype_fail(t, "BF16, F16 or F32", err);
-    }
+    for (int64_t i = 0; i < n; i++)
+        if (!widen(t->t->dtype, t->t->data, i, &out[i])) return dtype_fail(t, "BF16, F16 or F32", err);
     if (kind == VB_VECTOR_NORM && c->config.zero_centred_norms && t->raw_norms)
         for (int64_t i = 0; i < n; i++) out[i] = 1.0f + out[i];
-    if (kind == VB_VECTOR_NEG_EXP)
+    int64_t d = c->config.head_dim;
+    if (is_interleaved(c, t->canon) && n % d == 0 && d % 2 == 0) {
+        const vb__st_tensor *s = t->t;
+        for (int64_t i = 0; i < n; i++) (void)widen(s->dtype, s->data, interleaved_row(i, d), &out[i]);
+    }
+    if (kind == VB_VECTOR_NEG_EXP && c->n_ggufs == 0) /* GGUF stores -exp(A_log) */
         for (int64_t i = 0; i < n; i++) out[i] = -vb__expf(out[i]);
     t->used = true;
     return VB_OK;
@@ -557,21 +611,25 @@ vb_err vb__checkpoint_vector(vb__checkpoint *c, const char *module, vb__vector_k
 
 /* ---- the end, and listings ------------------------------------------------------------------------------ */
 
+static const char *type_name(const vb__ck_tensor *t) {
+    return t->block >= 0 ? vb__gguf_type_get((uint32_t)t->block)->name : vb__dtype_name(t->t->dtype);
+}
+
 vb_err vb__checkpoint_finish(vb__checkpoint *c, vb_error *err) {
     int64_t vision = 0, vision_bytes = 0;
     char a[160];
     bool mtp_whole = c->missing_mtp[0] == '\0';
     for (int32_t i = 0; i < c->count; i++) {
-        const ck_tensor *t = &c->tensors[i];
-        if (t->role == ROLE_VISION) {
+        const vb__ck_tensor *t = &c->tensors[i];
+        if (t->role == VB_CK_VISION) {
             vision++;
             vision_bytes += (int64_t)t->t->bytes;
             continue;
         }
-        bool spare_mtp = t->canon != NULL && starts(t->canon, "mtp.") && (t->mtp_known || !mtp_whole);
-        if (t->used || t->role == ROLE_IGNORED || spare_mtp) continue;
+        bool spare_mtp = t->canon != NULL && vb__starts(t->canon, "mtp.") && (t->mtp_known || !mtp_whole);
+        if (t->used || t->role == VB_CK_IGNORED || spare_mtp) continue;
         return vb__fail(err, VB_E_MISMATCH, "%s: tensor %s: (%s %s) has no place in a %s model of this config", t->file,
-                        t->t->name, vb__dtype_name(t->t->dtype), shape_text(t->t, a, sizeof a), vb__arch_name(c->config.arch));
+                        t->t->name, type_name(t), shape_text(t->t, a, sizeof a), vb__arch_name(c->config.arch));
     }
     if (vision > 0)
         vb__log(VB_LOG_INFO, "load", "model=%s vision_tensors=%lld bytes=%lld: skipped", c->path, (long long)vision,
@@ -585,9 +643,9 @@ vb_err vb__checkpoint_finish(vb__checkpoint *c, vb_error *err) {
 int32_t vb__checkpoint_tensor_count(const vb__checkpoint *c) { return c->count; }
 
 void vb__checkpoint_tensor(const vb__checkpoint *c, int32_t i, vb__tensor_info *out) {
-    const ck_tensor *t = &c->tensors[i];
+    const vb__ck_tensor *t = &c->tensors[i];
     *out = (vb__tensor_info){.name = t->t->name,
-                             .dtype = vb__dtype_name(t->t->dtype),
+                             .dtype = type_name(t),
                              .file = t->file,
                              .dims = t->t->dims,
                              .bytes = (int64_t)t->t->bytes,
@@ -611,13 +669,16 @@ void vb__checkpoint_fingerprint(const vb__checkpoint *c, char out[33]) {
     vb_check(h != NULL && order != NULL); /* a few kilobytes */
     (void)XXH3_128bits_reset(h);
     (void)XXH3_128bits_update(h, vb__buffer_str(&c->config_text), c->config_text.len);
+    for (int32_t i = 0; i < c->n_ggufs; i++) /* keys and descriptions: what lies in front of the data */
+        (void)XXH3_128bits_update(h, c->ggufs[i].map.data, c->ggufs[i].n_tensors > 0 ? (size_t)(c->ggufs[i].tensors[0].data - c->ggufs[i].map.data) : c->ggufs[i].map.size);
     for (int32_t i = 0; i < c->count; i++) order[i] = i;
     /* by name, so that the division into files does not matter */
     if (c->count > 1) qsort_r(order, (size_t)c->count, sizeof *order, by_file_name, (void *)(uintptr_t)c);
     for (int32_t i = 0; i < c->count; i++) {
         const vb__st_tensor *t = c->tensors[order[i]].t;
+        const char *type = type_name(&c->tensors[order[i]]);
         (void)XXH3_128bits_update(h, t->name, strlen(t->name) + 1);
-        (void)XXH3_128bits_update(h, vb__dtype_name(t->dtype), strlen(vb__dtype_name(t->dtype)) + 1);
+        (void)XXH3_128bits_update(h, type, strlen(type) + 1);
         (void)XXH3_128bits_update(h, t->shape, (size_t)t->dims * sizeof *t->shape);
         (void)XXH3_128bits_update(h, t->data, t->bytes);
     }

@@ -12,19 +12,22 @@
 
 typedef struct vb__checkpoint vb__checkpoint;
 
-/* path: a folder (Hugging Face or MLX layout). Maps the files, checks every header (names, shapes, offsets,
+/* path: a folder (Hugging Face or MLX layout) or a .gguf file (the first, of several). Maps the files, checks every header (names, shapes, offsets,
  * holes, index) and reads the config; reads no tensor data. Errors name file and tensor. */
 VB_MUST_USE vb_err vb__checkpoint_open(const char *path, vb__checkpoint **out, vb_error *err);
 void vb__checkpoint_close(vb__checkpoint *c); /* unmaps; accepts NULL */
 const vb__model_config *vb__checkpoint_config(const vb__checkpoint *c); /* borrowed */
 const char *vb__checkpoint_path(const vb__checkpoint *c);
 
+/* The GGUF file behind it, for its tokenizer and template; NULL for a folder. */
+const struct vb__gguf *vb__checkpoint_gguf(const vb__checkpoint *c);
+
 bool vb__checkpoint_has(const vb__checkpoint *c, const char *module);
 /* Name, as the file would spell it, of the first tensor of the MTP head that is announced but absent; NULL if
  * complete (or not announced). */
 const char *vb__checkpoint_missing_mtp(const vb__checkpoint *c);
 
-/* The (n, k) matrix of a module; marks its tensors as used. Pointers stay valid until close. */
+/* The (n, k) matrix of a module; marks its tensors as used. Pointers stay valid until the next matrix is asked for. */
 VB_MUST_USE vb_err vb__checkpoint_matrix(vb__checkpoint *c, const char *module, int32_t n, int32_t k,
                                          vb__matrix *out, vb_error *err);
 

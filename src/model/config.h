@@ -18,7 +18,15 @@ typedef enum vb__arch {
 } vb__arch;
 
 typedef enum vb__layer_type { VB_LAYER_LINEAR, VB_LAYER_FULL, VB_LAYER_SLIDING } vb__layer_type;
-typedef enum vb__rope_type { VB_ROPE_DEFAULT, VB_ROPE_LINEAR, VB_ROPE_LLAMA3, VB_ROPE_YARN } vb__rope_type;
+typedef enum vb__rope_type {
+    VB_ROPE_DEFAULT,
+    VB_ROPE_LINEAR,
+    VB_ROPE_LLAMA3,
+    VB_ROPE_YARN,
+    VB_ROPE_DIVISORS /* GGUF: every frequency has a divisor of its own */
+} vb__rope_type;
+
+enum { VB_MAX_ROPE_DIVISORS = 512 };
 
 typedef struct vb__rope_config {
     vb__rope_type type;
@@ -28,6 +36,7 @@ typedef struct vb__rope_config {
     double beta_fast, beta_slow, attention_factor; /* yarn; attention_factor < 0: absent */
     double mscale, mscale_all_dim;                 /* yarn; 0: absent */
     bool truncate;                                 /* yarn, default true */
+    float divisors[VB_MAX_ROPE_DIVISORS];          /* divisors: [rotated/2], positive */
 } vb__rope_config;
 
 enum { VB_MAX_EOS = 16, VB_MAX_TAPS = 64 };

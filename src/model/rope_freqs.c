@@ -54,6 +54,7 @@ static double scaled(const vb__rope_config *r, const yarn *y, double f, int32_t 
         t = t < 0.0 ? 0.0 : t > 1.0 ? 1.0 : t;
         return (1.0 - t) * f + t * (f / r->factor);
     }
+    case VB_ROPE_DIVISORS: return f / r->divisors[j];
     case VB_ROPE_DEFAULT: break;
     }
     return f;
@@ -63,6 +64,11 @@ static double scaled(const vb__rope_config *r, const yarn *y, double f, int32_t 
 static bool meaningful(const vb__rope_config *r) {
     if (!(r->rotated >= 2 && r->rotated % 2 == 0 && r->theta > 1.0)) return false;
     if (r->type == VB_ROPE_DEFAULT) return true;
+    if (r->type == VB_ROPE_DIVISORS) {
+        for (int32_t j = 0; j < r->rotated / 2; j++)
+            if (j >= VB_MAX_ROPE_DIVISORS || !(r->divisors[j] > 0.0f)) return false;
+        return true;
+    }
     if (!(r->factor > 0.0)) return false;
     if (r->type == VB_ROPE_LINEAR) return true;
     if (!(r->original_max > 0.0)) return false;
@@ -71,8 +77,8 @@ static bool meaningful(const vb__rope_config *r) {
 }
 
 vb_err vb__rope_freqs(const vb__rope_config *r, float *freqs, float *m, vb_error *err) {
-    if ((unsigned)r->type > VB_ROPE_YARN)
-        return vb__fail(err, VB_E_UNSUPPORTED, "rope_type: number %d, expected default, linear, llama3 or yarn", (int)r->type);
+    if ((unsigned)r->type > VB_ROPE_DIVISORS)
+        return vb__fail(err, VB_E_UNSUPPORTED, "rope_type: number %d, expected default, linear, llama3, yarn or divisors", (int)r->type);
     if (!meaningful(r))
         return vb__fail(err, VB_E_FORMAT, "rope: numbers that give no frequencies, expected an even width, theta above 1, "
                                           "and positive factors in order");

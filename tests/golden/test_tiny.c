@@ -4,10 +4,15 @@
 
 typedef struct tiny {
     const char *name;
-    double rms, kl; /* of stock bf16: we must not be worse */
+    double rms, kl;   /* of stock bf16: we must not be worse */
+    const char *file; /* in the folder; NULL: the folder itself */
 } tiny;
 
-static const tiny models[] = {{"qwen35", 0.065, 2.0e-3}, {"qwen35-mtp", 0.041, 7.4e-4}};
+static const tiny qwen35[] = {{"qwen35", 0.065, 2.0e-3, NULL}, {"qwen35-mtp", 0.041, 7.4e-4, NULL}};
+static const tiny dense[] = {{"llama-default", 0.036, 5.9e-4, NULL}, {"llama-rope3", 0.031, 4.4e-4, NULL},
+                             {"llama-yarn", 0.048, 1.2e-3, NULL},    {"llama-linear", 0.024, 3.1e-4, NULL},
+                             {"qwen2", 0.032, 4.5e-4, NULL},         {"qwen3", 0.018, 1.6e-4, NULL}};
+static const tiny gguf[] = {{"llama-rope3", 0.031, 4.4e-4, "model.gguf"}};
 
 static const vb__st_tensor *tensor(const vb__safetensors *s, const char *name) {
     for (int32_t i = 0; i < s->count; i++)
@@ -37,7 +42,8 @@ static void check_model(const tiny *t) {
     const char *shared = golden_shared();
     if (shared == NULL) return;
     char path[700];
-    (void)snprintf(path, sizeof path, "%s/fixtures/tiny/%s", shared, t->name);
+    (void)snprintf(path, sizeof path, "%s/fixtures/tiny/%s%s%s", shared, t->name, t->file == NULL ? "" : "/",
+                   t->file == NULL ? "" : t->file);
     golden_model g;
     golden_open(&g, path, 2, 8);
     (void)snprintf(path, sizeof path, "%s/fixtures/tiny/%s/expected.safetensors", shared, t->name);
@@ -72,22 +78,28 @@ static void check_model(const tiny *t) {
     golden_close(&g);
 }
 
-static void tiny_qwen35(void **state) {
+static void qwen35_models(void **state) {
     (void)state;
-    check_model(&models[0]);
+    for (size_t i = 0; i < sizeof qwen35 / sizeof *qwen35; i++) check_model(&qwen35[i]);
 }
 
-static void tiny_qwen35_mtp(void **state) {
+static void dense_models(void **state) {
     (void)state;
-    check_model(&models[1]);
+    for (size_t i = 0; i < sizeof dense / sizeof *dense; i++) check_model(&dense[i]);
+}
+
+static void gguf_models(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof gguf / sizeof *gguf; i++) check_model(&gguf[i]);
 }
 
 int main(void) {
     uint32_t csr = vb__fp_enter();
     if (golden_shared() == NULL) return 77;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tiny_qwen35),
-        cmocka_unit_test(tiny_qwen35_mtp),
+        cmocka_unit_test(qwen35_models),
+        cmocka_unit_test(dense_models),
+        cmocka_unit_test(gguf_models),
     };
     int rc = cmocka_run_group_tests(tests, NULL, NULL);
     vb__fp_leave(csr);

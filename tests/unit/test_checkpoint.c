@@ -30,6 +30,50 @@ static void shared_models_open_and_are_complete(void **state) {
     }
 }
 
+/* GGUF files hold the values of the folder beside them: the same matrices, the same vectors. */
+static void gguf_files_hold_the_same_values(void **state) {
+    (void)state;
+    static const char *const folders[] = {"llama-rope3", "qwen35-moe"};
+    if (shared_dir() == NULL) skip();
+    for (int i = 0; i < 2; i++) {
+        char path[600];
+        vb_error err = {0};
+        walk a = {.err = &err}, b = {.err = &err};
+        (void)snprintf(path, sizeof path, "%s/fixtures/tiny/%s", shared_dir(), folders[i]);
+        if (vb__checkpoint_open(path, &a.c, &err) != VB_OK || walk_all(&a) != VB_OK) fail_msg("%s", err.text);
+        (void)snprintf(path, sizeof path, "%s/fixtures/tiny/%s/model.gguf", shared_dir(), folders[i]);
+        if (vb__checkpoint_open(path, &b.c, &err) != VB_OK || walk_all(&b) != VB_OK) fail_msg("%s", err.text);
+        assert_int_equal(a.matrices, b.matrices);
+        assert_int_equal(a.vectors, b.vectors);
+        const vb__model_config *m = vb__checkpoint_config(a.c), *g = vb__checkpoint_config(b.c);
+        assert_true(m->vocab == g->vocab && m->layers == g->layers && m->heads == g->heads && m->kv_heads == g->kv_heads);
+        assert_true(m->head_dim == g->head_dim && m->eps == g->eps && m->rope.theta == g->rope.theta && m->tied == g->tied);
+        assert_true(m->rope.rotated == g->rope.rotated && m->lin_dv == g->lin_dv && m->experts == g->experts);
+        assert_memory_equal(m->layer_type, g->layer_type, sizeof m->layer_type);
+        static const char *const matrices[] = {"embed_tokens", "layers.1.self_attn.q_proj", "layers.1.self_attn.k_proj",
+                                               "layers.1.self_attn.v_proj", "layers.0.mlp.experts.5.down_proj",
+                                               "layers.0.mlp.experts.5.up_proj", "layers.0.mlp.down_proj"};
+        for (size_t j = 0; j < sizeof matrices / sizeof *matrices; j++) {
+            if (!vb__checkpoint_has(a.c, matrices[j])) continue;
+            int32_t q = m->heads * m->head_dim * (m->output_gate ? 2 : 1), kv = m->kv_heads * m->head_dim;
+            int32_t n = j == 0 ? m->vocab : j == 1 ? q : j < 4 ? kv : j == 5 ? m->expert_intermediate : m->hidden;
+            int32_t k = j == 4 ? m->expert_intermediate : j == 6 ? m->intermediate : m->hidden;
+            vb__matrix x, y;
+            if (vb__checkpoint_matrix(a.c, matrices[j], n, k, &x, &err) != VB_OK) fail_msg("%s", err.text);
+            if (vb__checkpoint_matrix(b.c, matrices[j], n, k, &y, &err) != VB_OK) fail_msg("%s", err.text);
+            assert_int_equal(y.kind, VB_MATRIX_BF16);
+            assert_memory_equal(x.data, y.data, (size_t)n * (size_t)k * 2);
+        }
+        float x[64], y[64];
+        assert_int_equal(vb__checkpoint_vector(a.c, "layers.1.input_layernorm", VB_VECTOR_NORM, 64, x, &err), VB_OK);
+        assert_int_equal(vb__checkpoint_vector(b.c, "layers.1.input_layernorm", VB_VECTOR_NORM, 64, y, &err), VB_OK);
+        assert_memory_equal(x, y, sizeof x);
+        assert_true(vb__checkpoint_gguf(b.c) != NULL && vb__checkpoint_gguf(a.c) == NULL);
+        vb__checkpoint_close(a.c);
+        vb__checkpoint_close(b.c);
+    }
+}
+
 static void embedded_models_open_and_are_complete(void **state) {
     (void)state;
     static const char *const folders[] = {"models/atto", "models/atto-dflash"};
@@ -572,6 +616,7 @@ int main(void) {
     vb__log_set(on_log, NULL, VB_LOG_INFO);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shared_models_open_and_are_complete),
+        cmocka_unit_test(gguf_files_hold_the_same_values),
         cmocka_unit_test(embedded_models_open_and_are_complete),
         cmocka_unit_test(all_layouts_of_names_are_read),
         cmocka_unit_test(defects_against_the_config_are_named),
