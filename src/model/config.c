@@ -272,9 +272,9 @@ static vb_err qwen3_5_delta(cfg *c) {
     vb__model_config *m = c->m;
     VB_TRY(vb__json_i32(c->in, "linear_num_key_heads", 1, 65536, &m->lin_nk, c->err));
     VB_TRY(vb__json_i32(c->in, "linear_num_value_heads", 1, 65536, &m->lin_nv, c->err));
-    VB_TRY(vb__json_i32(c->in, "linear_key_head_dim", 1, 65536, &m->lin_dk, c->err));
-    VB_TRY(vb__json_i32(c->in, "linear_value_head_dim", 1, 65536, &m->lin_dv, c->err));
-    VB_TRY(vb__json_i32(c->in, "linear_conv_kernel_dim", 2, 16, &m->lin_taps, c->err));
+    VB_TRY(vb__json_i32(c->in, "linear_key_head_dim", 1, VB_LIMIT_DELTA_HEAD_DIM, &m->lin_dk, c->err));
+    VB_TRY(vb__json_i32(c->in, "linear_value_head_dim", 1, VB_LIMIT_DELTA_HEAD_DIM, &m->lin_dv, c->err));
+    VB_TRY(vb__json_i32(c->in, "linear_conv_kernel_dim", 2, VB_LIMIT_CONV_TAPS, &m->lin_taps, c->err));
     if (m->lin_nv % m->lin_nk != 0)
         return vb__fail(c->err, VB_E_FORMAT, "%slinear_num_value_heads: is %d, expected a multiple of linear_num_key_heads %d",
                         c->in.where, m->lin_nv, m->lin_nk);

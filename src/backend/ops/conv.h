@@ -19,11 +19,12 @@
  */
 #ifndef VB_OPS_CONV_H
 #define VB_OPS_CONV_H
+#include "base/limits.h"
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
-enum { VB_CONV_MAX_TAPS = 8, VB_CONV_MAX_N = 512 };
+enum { VB_CONV_MAX_TAPS = VB_LIMIT_CONV_TAPS, VB_CONV_MAX_N = VB_LIMIT_DELTA_HEAD_DIM };
 
 typedef struct vb__conv_head {
     int32_t n, taps, rows, certain, replay;

@@ -22,10 +22,11 @@
  */
 #ifndef VB_OPS_DELTA_H
 #define VB_OPS_DELTA_H
+#include "base/limits.h"
 #include <stddef.h>
 #include <stdint.h>
 
-enum { VB_DELTA_COLS = 32, VB_DELTA_MAX_DK = 512, VB_DELTA_MAX_REPLAY = 16 };
+enum { VB_DELTA_COLS = 32, VB_DELTA_MAX_DK = VB_LIMIT_DELTA_HEAD_DIM, VB_DELTA_MAX_REPLAY = 16 };
 /* Floats of scratch for a kernel: the block's state, and the replayed deltas (whose stride in the tape may put them
  * all into the same few sets of the L1 cache). */
 enum {
