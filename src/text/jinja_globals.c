@@ -88,6 +88,7 @@ static bool make_range(jr *r, const jargs *a, jv *out) {
 static bool fill_dict(jr *r, const char *what, const jargs *a, jdict **out) {
     jdict *d;
     if (a->n > 1) return vb__jerr(r, "%s takes at most 1 argument, expected fewer", what);
+    if (a->n == 1 && a->pos[0].t == JV_UNDEF) return vb__jerr_undef(r, a->pos[0]);
     if (!vb__jdict_new(r, a->n_kw, &d)) return false;
     if (a->n == 1 && a->pos[0].t == JV_DICT) {
         const jdict *from = a->pos[0].d;
