@@ -61,11 +61,12 @@ vb_err vb__bpe_add_merge(vb__bpe *b, int32_t left, int32_t right, uint32_t rank,
     return VB_OK;
 }
 
-static const struct vb__merge *find_merge(const vb__bpe *b, int32_t left, int32_t right) {
+static const struct vb__merge *find_merge(const vb__bpe *b, const uint64_t *hidden, int32_t left,
+                                          int32_t right) {
     if (b->merges == NULL) return NULL;
     uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right, at = merge_slot(key, b->mask);
     for (;; at = (at + 1) & b->mask) {
-        if (b->merges[at].key == key) return &b->merges[at];
+        if (b->merges[at].key == key) return vb__id_set_has(hidden, b->merges[at].id) ? NULL : &b->merges[at];
         if (b->merges[at].key == UINT64_MAX) return NULL;
     }
 }
@@ -167,8 +168,8 @@ static int32_t affixed_id(const vb__bpe *b, const vb__vocabulary *v, const char 
 
 /* Fills s->symbols[*count] on; the rules for unknown characters follow the stock library to the letter (a
  * pending unknown token is written when the next known character comes). */
-static vb_err char_symbols(const vb__bpe *b, const vb__vocabulary *v, vb__bpe_scratch *s, const char *w,
-                           size_t n, size_t *count) {
+static vb_err char_symbols(const vb__bpe *b, const vb__vocabulary *v, vb__bpe_scratch *s,
+                           const uint64_t *hidden, const char *w, size_t n, size_t *count) {
     size_t k = 0;
     bool pending = false, affixed = b->prefix != NULL || b->suffix != NULL;
     for (size_t i = 0; i < n;) {
@@ -177,7 +178,7 @@ static vb_err char_symbols(const vb__bpe *b, const vb__vocabulary *v, vb__bpe_sc
         int32_t id = affixed ? affixed_id(b, v, w + from, i - from, from == 0, i == n)
                              : char_id(b, v, w + from, i - from, c);
         VB_TRY(reserve_symbols(s, k + 2 * VB_LIMIT_AFFIX_BYTES + 8));
-        if (id >= 0) {
+        if (id >= 0 && !vb__id_set_has(hidden, id)) {
             if (pending) s->symbols[k++].id = b->unk;
             pending = false;
             s->symbols[k++].id = id;
@@ -207,11 +208,11 @@ static vb_err char_symbols(const vb__bpe *b, const vb__vocabulary *v, vb__bpe_sc
 /* ---- merging ---- */
 
 /* n <= SHORT_WORD: the lowest rank is looked for in a small array. */
-static vb_err merge_short(const vb__bpe *b, int32_t *id, size_t n, vb__ids *out) {
+static vb_err merge_short(const vb__bpe *b, const uint64_t *hidden, int32_t *id, size_t n, vb__ids *out) {
     uint32_t rank[SHORT_WORD];
     int32_t made[SHORT_WORD];
     for (size_t i = 0; i + 1 < n; i++) {
-        const struct vb__merge *m = find_merge(b, id[i], id[i + 1]);
+        const struct vb__merge *m = find_merge(b, hidden, id[i], id[i + 1]);
         rank[i] = m == NULL ? UINT32_MAX : m->rank;
         made[i] = m == NULL ? 0 : m->id;
     }
@@ -229,7 +230,7 @@ static vb_err merge_short(const vb__bpe *b, int32_t *id, size_t n, vb__ids *out)
         }
         n--;
         for (size_t i = best == 0 ? 0 : best - 1; i <= best && i + 1 < n; i++) {
-            const struct vb__merge *m = find_merge(b, id[i], id[i + 1]);
+            const struct vb__merge *m = find_merge(b, hidden, id[i], id[i + 1]);
             rank[i] = m == NULL ? UINT32_MAX : m->rank;
             made[i] = m == NULL ? 0 : m->id;
         }
@@ -267,45 +268,46 @@ static uint64_t heap_pop(vb__bpe_scratch *s) {
     return top;
 }
 
-static vb_err push_pair(const vb__bpe *b, vb__bpe_scratch *s, int32_t left) {
+static vb_err push_pair(const vb__bpe *b, const uint64_t *hidden, vb__bpe_scratch *s, int32_t left) {
     int32_t right = left < 0 ? -1 : s->symbols[left].next;
     if (right < 0) return VB_OK;
-    const struct vb__merge *m = find_merge(b, s->symbols[left].id, s->symbols[right].id);
+    const struct vb__merge *m = find_merge(b, hidden, s->symbols[left].id, s->symbols[right].id);
     return m == NULL ? VB_OK : heap_push(s, (uint64_t)m->rank << 32 | (uint32_t)left);
 }
 
-static vb_err merge_long(const vb__bpe *b, vb__bpe_scratch *s, size_t n, vb__ids *out) {
+static vb_err merge_long(const vb__bpe *b, const uint64_t *hidden, vb__bpe_scratch *s, size_t n,
+                         vb__ids *out) {
     struct vb__bpe_symbol *y = s->symbols;
     s->n_heap = 0;
     for (size_t i = 0; i < n; i++) {
         y[i].prev = (int32_t)i - 1;
         y[i].next = i + 1 < n ? (int32_t)i + 1 : -1;
     }
-    for (size_t i = 0; i < n; i++) VB_TRY(push_pair(b, s, (int32_t)i));
+    for (size_t i = 0; i < n; i++) VB_TRY(push_pair(b, hidden, s, (int32_t)i));
     while (s->n_heap > 0) {
         uint64_t top = heap_pop(s);
         int32_t left = (int32_t)(uint32_t)top, right = y[left].id < 0 ? -1 : y[left].next;
         if (right < 0) continue;
         /* An entry is stale when its pair has changed since: then the pair there now has another rule. */
-        const struct vb__merge *m = find_merge(b, y[left].id, y[right].id);
+        const struct vb__merge *m = find_merge(b, hidden, y[left].id, y[right].id);
         if (m == NULL || m->rank != (uint32_t)(top >> 32)) continue;
         y[left].id = m->id;
         y[left].next = y[right].next;
         if (y[right].next >= 0) y[y[right].next].prev = left;
         y[right].id = VB_NO_TOKEN; /* gone */
-        VB_TRY(push_pair(b, s, y[left].prev));
-        VB_TRY(push_pair(b, s, left));
+        VB_TRY(push_pair(b, hidden, s, y[left].prev));
+        VB_TRY(push_pair(b, hidden, s, left));
     }
     for (int32_t i = 0; i >= 0; i = y[i].next) VB_TRY(vb__ids_push(out, y[i].id));
     return VB_OK;
 }
 
-vb_err vb__bpe_encode(const vb__bpe *b, const vb__vocabulary *v, vb__bpe_scratch *s, const char *word,
-                      size_t n, vb__ids *out) {
+vb_err vb__bpe_encode(const vb__bpe *b, const vb__vocabulary *v, vb__bpe_scratch *s, const uint64_t *hidden,
+                      const char *word, size_t n, vb__ids *out) {
     if (b->byte_level && b->has_all_bytes && n <= SHORT_WORD) {
         int32_t id[SHORT_WORD];
         for (size_t i = 0; i < n; i++) id[i] = b->byte_ids[(unsigned char)word[i]];
-        return merge_short(b, id, n, out);
+        return merge_short(b, hidden, id, n, out);
     }
     size_t k = 0;
     if (b->byte_level) {
@@ -324,15 +326,15 @@ vb_err vb__bpe_encode(const vb__bpe *b, const vb__vocabulary *v, vb__bpe_scratch
         }
         if (pending) s->symbols[k++].id = b->unk;
     } else {
-        VB_TRY(char_symbols(b, v, s, word, n, &k));
+        VB_TRY(char_symbols(b, v, s, hidden, word, n, &k));
     }
     if (k == 0) return VB_OK;
     if (k <= SHORT_WORD) {
         int32_t id[SHORT_WORD];
         for (size_t i = 0; i < k; i++) id[i] = s->symbols[i].id;
-        return merge_short(b, id, k, out);
+        return merge_short(b, hidden, id, k, out);
     }
-    return merge_long(b, s, k, out);
+    return merge_long(b, hidden, s, k, out);
 }
 
 size_t vb__bpe_next_cut(const vb__bpe *b, const vb__vocabulary *v, const char *word, size_t n) {

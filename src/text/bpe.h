@@ -45,9 +45,10 @@ VB_MUST_USE vb_err vb__bpe_add_merge(vb__bpe *b, int32_t left, int32_t right, ui
 VB_MUST_USE vb_err vb__bpe_prepare(vb__bpe *b, const vb__vocabulary *v);
 void vb__bpe_scratch_fini(vb__bpe_scratch *s);
 /* Appends the ids of one word (valid UTF-8, or raw bytes when byte_level). VB_E_MEMORY; VB_E_LIMIT for a word
- * of more than VB_LIMIT_WORD_SYMBOLS symbols that cannot be cut. */
+ * of more than VB_LIMIT_WORD_SYMBOLS symbols that cannot be cut. `hidden`: ids that must not come out (but
+ * the unknown and byte tokens may); NULL: none. */
 VB_MUST_USE vb_err vb__bpe_encode(const vb__bpe *b, const vb__vocabulary *v, vb__bpe_scratch *s,
-                                  const char *word, size_t n, vb__ids *out);
+                                  const uint64_t *hidden, const char *word, size_t n, vb__ids *out);
 /* Where a word can be cut: the first place in (0, n] that no merge can cross; n when none is known. Both
  * parts encoded one after the other give the ids of the whole. */
 size_t vb__bpe_next_cut(const vb__bpe *b, const vb__vocabulary *v, const char *word, size_t n);

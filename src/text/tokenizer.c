@@ -104,6 +104,7 @@ void vb__tokenizer_destroy(vb__tokenizer *t) {
     vb__decoder_fini(&t->decoder);
     vb__bpe_fini(&t->bpe);
     vb__unigram_fini(&t->unigram);
+    vb__free(t->special);
     vb__free(t->token_bytes);
     vb__free(t->bytes_at);
     vb__free(t);
@@ -158,7 +159,27 @@ static vb_err make_token_bytes(vb__tokenizer *t, vb_error *err) {
                                   : VB_OK;
 }
 
+/* Special tokens that stand in the model's vocabulary too: text that spells one out would become it through
+ * the model. User data must not, so they are hidden there. The stock switch leaves them, as the stock library
+ * does. */
+static vb_err find_special(vb__tokenizer *t) {
+    for (int32_t i = 0; i < t->added.n; i++) {
+        const vb__added_token *x = &t->added.list[i];
+        size_t n = 0;
+        if (!x->special || vb__vocabulary_text(&t->model, x->id, &n) == NULL) continue;
+        if (t->special == NULL)
+            t->special = vb__calloc(VB_TAG_TEXT, (size_t)t->model.n_ids / 64 + 1, sizeof *t->special);
+        if (t->special == NULL) return VB_E_MEMORY;
+        t->special[x->id >> 6] |= (uint64_t)1 << (x->id & 63);
+    }
+    return VB_OK;
+}
+
 vb_err vb__tokenizer_finish(vb__tokenizer *t, vb_error *err) {
+    vb_err made =
+        t->is_unigram ? vb__unigram_prepare(&t->unigram, &t->model) : vb__bpe_prepare(&t->bpe, &t->model);
+    if (made == VB_OK) made = find_special(t);
+    if (made != VB_OK) return vb__fail(err, made, "tokenizer: %s", vb_err_message(made));
     scratch *s = scratch_take(t);
     if (s == NULL) return vb__fail(err, VB_E_MEMORY, "tokenizer: out of memory");
     vb_err e = vb__added_prepare(&t->added, &t->normalizer, &s->norm, err);
@@ -182,13 +203,14 @@ typedef struct job {
     scratch *s;
     vb__ids *out;
     vb__parse parse;
+    const uint64_t *hidden; /* ids that must not come out of the model */
 } job;
 
 static vb_err encode_model(const job *j, const char *word, size_t n, vb_error *err) {
     const vb__tokenizer *t = j->t;
     if (t->is_unigram)
-        return vb__unigram_encode(&t->unigram, &t->model, &j->s->unigram, word, n, j->out, err);
-    vb_err e = vb__bpe_encode(&t->bpe, &t->model, &j->s->bpe, word, n, j->out);
+        return vb__unigram_encode(&t->unigram, &t->model, &j->s->unigram, j->hidden, word, n, j->out, err);
+    vb_err e = vb__bpe_encode(&t->bpe, &t->model, &j->s->bpe, j->hidden, word, n, j->out);
     if (e == VB_E_LIMIT)
         return vb__fail(err, e, "text: a word of %zu bytes, expected at most %d symbols", n,
                         VB_LIMIT_WORD_SYMBOLS);
@@ -200,7 +222,7 @@ static vb_err encode_cached(const job *j, const char *word, size_t n, vb_error *
     if (n > CACHE_WORD || j->s->cache == NULL) return encode_model(j, word, n, err);
     uint64_t key[3] = {0};
     memcpy(key, word, n);
-    key[2] |= (uint64_t)n << 56;
+    key[2] |= (uint64_t)(n | (j->hidden != NULL ? 0x80u : 0)) << 56;
     uint64_t h = (key[0] ^ key[1] * 0x9e3779b97f4a7c15u ^ key[2] * 0xc2b2ae3d27d4eb4fu) * 0xd6e8feb86659fd93u;
     cached_word *c = &j->s->cache[h >> 32 & (CACHE_SLOTS - 1)];
     if (c->key[0] == key[0] && c->key[1] == key[1] && c->key[2] == key[2]) {
@@ -239,7 +261,7 @@ static vb_err encode_word(void *ctx, const char *word, size_t n, vb_error *err) 
     const vb__bpe *b = &j->t->bpe;
     if (b->ignore_merges) {
         int32_t id = whole_word(j, word, n);
-        if (id >= 0)
+        if (id >= 0 && !vb__id_set_has(j->hidden, id))
             return vb__ids_push(j->out, id) == VB_OK ? VB_OK
                                                      : vb__fail(err, VB_E_MEMORY, "text: out of memory");
     }
@@ -345,7 +367,8 @@ vb_err vb__tokenizer_encode(const vb__tokenizer *t, const char *text, size_t n,
     }
     if (o->spans != NULL) VB_TRY_OUT(fill_origins(s, n, o, err));
     if (o->add_special) VB_TRY_OUT(push_all(out, t->before, t->n_before, err));
-    job j = {t, s, out, o->parse};
+    bool user = o->parse == VB_PARSE_NONE || o->spans != NULL;
+    job j = {t, s, out, o->parse, user ? t->special : NULL};
     VB_TRY_OUT(encode_text(&j, (vb__text_view){text, o->spans != NULL ? s->user : NULL, n}, err));
     if (o->add_special) VB_TRY_OUT(push_all(out, t->after, t->n_after, err));
 out:

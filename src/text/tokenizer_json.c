@@ -181,7 +181,7 @@ static vb_err load_bpe(vb__json_at at, const source *from, vb__tokenizer *t, vb_
         if (b->prefix == NULL && b->suffix == NULL && !b->byte_fallback) b->byte_level = true;
         else VB_TRY(vb__pre_add(&t->pre, (vb__pre_step){.kind = VB_PRE_BYTE_MAP}, err));
     }
-    return vb__bpe_prepare(b, &t->model) == VB_OK ? VB_OK : no_memory(err);
+    return VB_OK;
 }
 
 /* ---- Unigram ---- */
@@ -222,7 +222,7 @@ static vb_err load_unigram(vb__json_at at, vb__tokenizer *t, vb_error *err) {
         return e;
     }
     t->is_unigram = true;
-    if (vb__unigram_init(&t->unigram, &t->model, scores, n, unk, fallback) != VB_OK) return no_memory(err);
+    t->unigram = (vb__unigram){.scores = scores, .n_scores = n, .unk = unk, .byte_fallback = fallback};
     vb__pretokenizer *p = &t->pre;
     if (p->n_steps > 0 && p->step[p->n_steps - 1].kind == VB_PRE_BYTE_LEVEL)
         VB_TRY(vb__pre_add(p, (vb__pre_step){.kind = VB_PRE_BYTE_MAP}, err));

@@ -24,6 +24,7 @@ struct vb__tokenizer {
     bool is_unigram;
     vb__bpe bpe;
     vb__unigram unigram;
+    uint64_t *special; /* the special tokens that the model could make from text; NULL: none */
     int32_t before[VB_POST_MAX], after[VB_POST_MAX]; /* what the post-processor adds */
     int n_before, n_after;
     int32_t named[VB_TOKEN_NAMES];

@@ -5,17 +5,18 @@
 #include <stdio.h>
 #include <string.h>
 
-vb_err vb__unigram_init(vb__unigram *u, const vb__vocabulary *v, double *scores, int32_t n, int32_t unk,
-                        bool byte_fallback) {
-    *u = (vb__unigram){
-        .scores = scores, .n_scores = n, .unk = unk, .byte_fallback = byte_fallback, .has_all_bytes = true};
+vb_err vb__unigram_prepare(vb__unigram *u, const vb__vocabulary *v) {
+    const double *scores = u->scores;
+    int32_t n = u->n_scores;
     vb__byte_trie_init(&u->trie);
+    u->has_all_bytes = true;
     double lowest = n > 0 ? scores[0] : 0;
     for (int32_t id = 0; id < n; id++) {
         if (scores[id] < lowest) lowest = scores[id];
         size_t len = 0;
         const char *s = vb__vocabulary_text(v, id, &len);
-        if (s != NULL && len > 0) VB_TRY(vb__byte_trie_add(&u->trie, s, len, vb__vocabulary_find(v, s, len)));
+        int32_t found = s == NULL || len == 0 ? VB_NO_TOKEN : vb__vocabulary_find(v, s, len);
+        if (found >= 0) VB_TRY(vb__byte_trie_add(&u->trie, s, len, found));
     }
     u->unk_score = lowest - 10;
     for (unsigned i = 0; i < 256; i++) {
@@ -42,8 +43,8 @@ static void offer(struct vb__unigram_node *t, double score, size_t start, int32_
         *t = (struct vb__unigram_node){score, (uint32_t)start, id};
 }
 
-static vb_err best_path(const vb__unigram *u, struct vb__unigram_node *node, const char *text, size_t n,
-                        vb_error *err) {
+static vb_err best_path(const vb__unigram *u, const uint64_t *hidden, struct vb__unigram_node *node,
+                        const char *text, size_t n, vb_error *err) {
     node[0] = (struct vb__unigram_node){0, 0, VB_NO_TOKEN};
     for (size_t i = 1; i <= n; i++) node[i].start = UINT32_MAX;
     for (size_t from = 0; from < n;) {
@@ -55,7 +56,7 @@ static vb_err best_path(const vb__unigram *u, struct vb__unigram_node *node, con
             at = vb__byte_trie_child(&u->trie, at, (uint8_t)text[i]);
             if (at == 0) break;
             int32_t id = u->trie.value[at];
-            if (id < 0) continue;
+            if (id < 0 || vb__id_set_has(hidden, id)) continue;
             offer(&node[i + 1], u->scores[id] + here, from, id);
             single = single || i + 1 - from == one;
         }
@@ -73,10 +74,10 @@ static vb_err best_path(const vb__unigram *u, struct vb__unigram_node *node, con
 
 /* The token of text[a..b), which may be a stretch of unknown characters: its own, its bytes, or unknown. Ids
  * are written last first. */
-static vb_err put_piece(const vb__unigram *u, const vb__vocabulary *v, const char *text, size_t a, size_t b,
-                        vb__ids *out) {
+static vb_err put_piece(const vb__unigram *u, const vb__vocabulary *v, const uint64_t *hidden,
+                        const char *text, size_t a, size_t b, vb__ids *out) {
     int32_t id = vb__vocabulary_find(v, text + a, b - a);
-    if (id >= 0 && id < u->n_scores) return vb__ids_push(out, id);
+    if (id >= 0 && !vb__id_set_has(hidden, id)) return vb__ids_push(out, id);
     bool bytes = u->byte_fallback;
     for (size_t i = a; bytes && !u->has_all_bytes && i < b; i++)
         bytes = u->byte_ids[(unsigned char)text[i]] >= 0;
@@ -86,7 +87,7 @@ static vb_err put_piece(const vb__unigram *u, const vb__vocabulary *v, const cha
 }
 
 vb_err vb__unigram_encode(const vb__unigram *u, const vb__vocabulary *v, vb__unigram_scratch *s,
-                          const char *text, size_t n, vb__ids *out, vb_error *err) {
+                          const uint64_t *hidden, const char *text, size_t n, vb__ids *out, vb_error *err) {
     if (n == 0) return VB_OK;
     if (n + 1 > s->cap) {
         if (n > VB_LIMIT_WORD_SYMBOLS)
@@ -98,7 +99,7 @@ vb_err vb__unigram_encode(const vb__unigram *u, const vb__vocabulary *v, vb__uni
         s->nodes = p;
         s->cap = cap;
     }
-    VB_TRY(best_path(u, s->nodes, text, n, err));
+    VB_TRY(best_path(u, hidden, s->nodes, text, n, err));
     size_t first = out->len,
            unknown_end = 0; /* the stretch of unknown characters that ends here; 0: none open */
     for (size_t end = n; end > 0;) {
@@ -107,14 +108,14 @@ vb_err vb__unigram_encode(const vb__unigram *u, const vb__vocabulary *v, vb__uni
         if (u->unk >= 0 && t->id == u->unk) {
             if (unknown_end == 0) unknown_end = end;
         } else {
-            if (unknown_end != 0) e = put_piece(u, v, text, end, unknown_end, out);
+            if (unknown_end != 0) e = put_piece(u, v, hidden, text, end, unknown_end, out);
             unknown_end = 0;
-            if (e == VB_OK) e = put_piece(u, v, text, t->start, end, out);
+            if (e == VB_OK) e = put_piece(u, v, hidden, text, t->start, end, out);
         }
         if (e != VB_OK) return vb__fail(err, e, "text: out of memory");
         end = t->start;
     }
-    if (unknown_end != 0 && put_piece(u, v, text, 0, unknown_end, out) != VB_OK)
+    if (unknown_end != 0 && put_piece(u, v, hidden, text, 0, unknown_end, out) != VB_OK)
         return vb__fail(err, VB_E_MEMORY, "text: out of memory");
     for (size_t a = first, b = out->len; a + 1 < b; a++, b--) {
         int32_t x = out->data[a];

@@ -25,13 +25,15 @@ typedef struct vb__unigram_scratch { /* one per thread; zero-initialised */
     size_t cap;
 } vb__unigram_scratch;
 
-/* Takes `scores` (of ids 0..n-1, all finite); v holds the strings. */
-VB_MUST_USE vb_err vb__unigram_init(vb__unigram *u, const vb__vocabulary *v, double *scores, int32_t n,
-                                    int32_t unk, bool byte_fallback);
+/* Once scores (allocated, all finite), n_scores, unk and byte_fallback are set and v holds the strings;
+ * hidden ones will not come out of text. */
+VB_MUST_USE vb_err vb__unigram_prepare(vb__unigram *u, const vb__vocabulary *v);
 void vb__unigram_fini(vb__unigram *u);
 void vb__unigram_scratch_fini(vb__unigram_scratch *s);
-/* Appends the ids of one piece of valid UTF-8. */
+/* Appends the ids of one piece of valid UTF-8. `hidden`: ids that must not come out (but the unknown and byte
+ * tokens may); NULL: none. */
 VB_MUST_USE vb_err vb__unigram_encode(const vb__unigram *u, const vb__vocabulary *v, vb__unigram_scratch *s,
-                                      const char *text, size_t n, vb__ids *out, vb_error *err);
+                                      const uint64_t *hidden, const char *text, size_t n, vb__ids *out,
+                                      vb_error *err);
 
 #endif

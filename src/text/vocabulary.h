@@ -21,6 +21,11 @@ static inline vb_err vb__ids_push(vb__ids *l, int32_t id) {
 }
 void vb__ids_fini(vb__ids *l);
 
+/* A set of ids, as bits; NULL is the empty set. */
+static inline bool vb__id_set_has(const uint64_t *set, int32_t id) {
+    return set != NULL && (set[id >> 6] >> (id & 63) & 1) != 0;
+}
+
 typedef struct vb__vocabulary {
     char *bytes; /* all strings, one behind the other, in order of insertion */
     size_t n_bytes, cap_bytes;
