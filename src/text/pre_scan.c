@@ -23,6 +23,10 @@ vb__pre_scan vb__pre_scan_of(const char *pattern, size_t n) {
     return VB_SCAN_NONE;
 }
 
+const char *vb__pre_scan_pattern(size_t i) {
+    return i < sizeof known / sizeof *known ? known[i].pattern : NULL;
+}
+
 enum { L = 1, N, S, P, X }; /* letter, digit, space, other ASCII, beyond ASCII */
 /* clang-format off */
 #define X16 X,X,X,X,X,X,X,X,X,X,X,X,X,X,X,X

@@ -8,4 +8,7 @@
 /* The end of the match that begins at text[from] (from < n), or `from` when the scanner does not know. */
 size_t vb__pre_scan_next(vb__pre_scan scan, const char *text, size_t n, size_t from);
 
+/* The pattern of the i-th scanner, NULL behind the last; for tests. */
+const char *vb__pre_scan_pattern(size_t i);
+
 #endif

@@ -93,9 +93,12 @@ def token(text, r=None, **kw):
     return AddedToken(text, **kw)
 
 
-def trained_bpe(texts, vocab=3000, unk=None, specials=(), alphabet=(), **kw):
+BPE_SIZE, UNIGRAM_SIZE = 3000, 1500
+
+
+def trained_bpe(texts, unk=None, specials=(), alphabet=(), **kw):
     t = Tokenizer(models.BPE(unk_token=unk, **kw))
-    return t, trainers.BpeTrainer(vocab_size=vocab, special_tokens=list(specials), initial_alphabet=list(alphabet), show_progress=False)
+    return t, trainers.BpeTrainer(vocab_size=BPE_SIZE, special_tokens=list(specials), initial_alphabet=list(alphabet), show_progress=False)
 
 
 def byte_level(texts, pre, norm=None, ignore=False, post=None):
@@ -136,7 +139,7 @@ def unigram(texts, norm, pre, dec, fallback):
     t = Tokenizer(models.Unigram())
     t.normalizer = norm
     t.pre_tokenizer = pre
-    tr = trainers.UnigramTrainer(vocab_size=1500, unk_token="<unk>", special_tokens=["<unk>", "<s>", "</s>"] + (BYTES if fallback else []),
+    tr = trainers.UnigramTrainer(vocab_size=UNIGRAM_SIZE, unk_token="<unk>", special_tokens=["<unk>", "<s>", "</s>"] + (BYTES if fallback else []),
                                  show_progress=False)
     t.train_from_iterator(texts, tr)
     d = json.loads(t.to_str())
@@ -311,15 +314,45 @@ def compare(name, t, ours, r, count, differences):
             differences[(kind, name)].append((what, w, a))
 
 
+def write_cases(path, seed):
+    """Small tokenizers of each kind with a few strings, for tests/data."""
+    global BPE_SIZE, UNIGRAM_SIZE
+    BPE_SIZE, UNIGRAM_SIZE = 560, 420
+    out = []
+    for i, (name, make) in enumerate(kinds(seed, "/nonexistent").items()):
+        if name.startswith("random") and int(name[6:]) >= 6:
+            continue
+        t, r = make(), random.Random(seed * 7919 + i)
+        added = [x.content for x in t.get_added_tokens_decoder().values()]
+        cases = []
+        for _ in range(12):
+            s, hide, special = random_text(r, added), r.random() < 0.3, r.random() < 0.3
+            try:
+                t.encode_special_tokens = hide
+                ids = t.encode(s, add_special_tokens=special).ids
+                cases.append({"text": s, "parse_special": not hide, "add_special": special, "ids": ids, "decoded": t.decode(ids, skip_special_tokens=False)})
+            except BaseException:  # a panic of the stock library
+                continue
+        t.encode_special_tokens = False
+        out.append({"name": name, "tokenizer": json.loads(t.to_str()), "cases": cases})
+    with open(path, "w") as f:
+        json.dump(out, f, separators=(",", ":"), ensure_ascii=True)
+        f.write("\n")
+
+
 def main():
     a = argparse.ArgumentParser()
-    a.add_argument("program")
+    a.add_argument("program", nargs="?")
+    a.add_argument("--write-cases", metavar="FILE", help="write tests/data/tokenizers.json instead")
     a.add_argument("--strings", type=int, default=20000)
     a.add_argument("--seed", type=int, default=1)
     a.add_argument("--only")
     a.add_argument("--shared", default=os.environ.get("VERBATIM_SHARED", "../shared"))
     a.add_argument("--show", type=int, default=3)
     o = a.parse_args()
+    if o.write_cases:
+        write_cases(o.write_cases, o.seed)
+        return 0
     ours = Ours(o.program)
     every = {k: v for k, v in kinds(o.seed, o.shared).items() if not o.only or o.only == k}
     count = -(-o.strings // len(every))
