@@ -44,6 +44,14 @@ class Embedded(unittest.TestCase):
         n = struct.unpack('<Q', b[:8])[0]
         return json.loads(b[8:8 + n])['logits']['shape'], b[8 + n:]
 
+    def without_tokenizer(self):
+        bare = os.path.join(self.dir, 'bare')
+        os.makedirs(bare, exist_ok=True)
+        for f in os.listdir(os.path.join(ROOT, 'models', 'atto')):
+            if 'tokenizer' in f or 'chat' in f or os.path.lexists(os.path.join(bare, f)): continue
+            os.symlink(os.path.join(ROOT, 'models', 'atto', f), os.path.join(bare, f))
+        return bare
+
     def test_one_hash(self):
         want = self.json('run', '--ids', IDS, '-n', '12', '--greedy', '--ignore-eos', '--draft', 'none', '--logits-out', 'a')
         shape, data = self.tensor('a')
@@ -111,6 +119,7 @@ class Embedded(unittest.TestCase):
         self.call('run', 'x', '--chat-template', 'none', '-n', '1', code=3)
         turns = self.call('chat', '--greedy', '-n', '8', input='Count from one to three.\nAnd to four?\n')[0]
         self.assertGreaterEqual(turns.count('\n\n'), 2)
+        self.assertIn('tokenizer.json', self.call('run', '-m', self.without_tokenizer(), 'x', code=3)[1])
         with open(os.path.join(self.dir, 'm.json'), 'w') as f: json.dump([{'role': 'user', 'content': 'hello'}], f)
         self.assertIn('hello', self.call('template', '--messages', 'm.json')[0])
 
@@ -123,14 +132,10 @@ class Embedded(unittest.TestCase):
         self.call('run', '--ids', IDS, '--draft', 'magic', '-n', '1', code=2)
         self.call('run', '--ids', IDS, '--temp', '0.5', '--repeat-penalty', '0', '-n', '1', code=2)
         # no tokenizer: ids work, text names the file that is missing
-        bare = os.path.join(self.dir, 'bare')
-        os.mkdir(bare)
-        for f in os.listdir(os.path.join(ROOT, 'models', 'atto')):
-            if 'tokenizer' not in f and 'chat' not in f: os.symlink(os.path.join(ROOT, 'models', 'atto', f), os.path.join(bare, f))
+        bare = self.without_tokenizer()
         got = self.json('run', '-m', bare, '--ids', IDS, '-n', '2', '--greedy')
         self.assertEqual((got['text'], len(got['token_ids'])), ('', 2))
         self.assertIn('tokenizer.json', self.call('run', '-m', bare, '--raw', 'x', code=3)[1])
-        self.assertIn('tokenizer.json', self.call('run', '-m', bare, 'x', code=3)[1])
 
     def test_inspect(self):
         o = self.json('inspect')
