@@ -1,5 +1,6 @@
 /* Opening and closing an engine: what fits into memory, and everything a step needs, made once. */
 #include "engine/engine.h"
+#include "engine/gguf_text.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/cpu.h"
@@ -70,8 +71,9 @@ static void add_eos(vb__engine *e, int32_t id) {
     if (e->n_eos < (int32_t)(sizeof e->eos / sizeof e->eos[0])) e->eos[e->n_eos++] = id;
 }
 
-static vb_err load_text(vb__engine *e, const vb_model_options *o, vb_error *err) {
-    vb_err code = vb__tokenizer_load(o->path, &e->tok, err);
+static vb_err load_text(vb__engine *e, const vb_model_options *o, const vb__checkpoint *ck, vb_error *err) {
+    const vb__gguf *g = vb__checkpoint_gguf(ck);
+    vb_err code = g != NULL ? vb__gguf_tokenizer(g, &e->tok, err) : vb__tokenizer_load(o->path, &e->tok, err);
     if (code == VB_E_NOT_FOUND) return VB_OK; /* ids only */
     VB_TRY(code);
     int32_t vocab = e->model->cfg.vocab;
@@ -196,7 +198,7 @@ vb_err vb__engine_open(const vb_model_options *o, vb__engine **out, vb_error *er
     if (code == VB_OK) {
         const vb__model_config *c = vb__checkpoint_config(ck);
         for (int32_t i = 0; i < c->n_eos; i++) add_eos(e, c->eos[i]);
-        code = load_text(e, o, err);
+        code = load_text(e, o, ck, err);
     }
     if (code == VB_OK) {
         vb__generation_config g;

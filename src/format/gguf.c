@@ -361,7 +361,7 @@ vb_err vb__gguf_bool(const vb__gguf *g, const char *name, bool *out, vb_error *e
     return VB_OK;
 }
 
-vb_err vb__gguf_string(const vb__gguf *g, const char *name, const char **out, size_t *len, vb_error *err) {
+vb_err vb__gguf_bytes(const vb__gguf *g, const char *name, const char **out, size_t *len, vb_error *err) {
     const vb__gguf_key *k = vb__gguf_find(g, name);
     if (k == NULL || k->kind != VB_GGUF_STRING)
         return vb__fail(err, VB_E_FORMAT, "%s: key %s: is %s, expected a string", g->file, name, kind_of(k));

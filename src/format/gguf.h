@@ -69,7 +69,7 @@ VB_MUST_USE vb_err vb__gguf_i32(const vb__gguf *g, const char *name, int32_t lo,
 VB_MUST_USE vb_err vb__gguf_number(const vb__gguf *g, const char *name, double lo, double hi, double *out, vb_error *err);
 VB_MUST_USE vb_err vb__gguf_bool(const vb__gguf *g, const char *name, bool *out, vb_error *err);
 /* Bytes of the file, not NUL-terminated. */
-VB_MUST_USE vb_err vb__gguf_string(const vb__gguf *g, const char *name, const char **out, size_t *len, vb_error *err);
+VB_MUST_USE vb_err vb__gguf_bytes(const vb__gguf *g, const char *name, const char **out, size_t *len, vb_error *err);
 /* An array of this element kind with at most max elements. */
 VB_MUST_USE vb_err vb__gguf_array(const vb__gguf *g, const char *name, vb__gguf_kind element, uint64_t max,
                                   const vb__gguf_key **out, vb_error *err);

@@ -172,7 +172,7 @@ static vb_err find_arch(keys *k, vb__arch *out, char arch[64]) {
                  {"qwen35", VB_ARCH_QWEN3_5}, {"qwen35moe", VB_ARCH_QWEN3_5_MOE}};
     const char *s;
     size_t n;
-    VB_TRY(vb__gguf_string(k->g, "general.architecture", &s, &n, k->err));
+    VB_TRY(vb__gguf_bytes(k->g, "general.architecture", &s, &n, k->err));
     for (size_t i = 0; i < COUNT(known); i++)
         if (strlen(known[i].name) == n && memcmp(known[i].name, s, n) == 0) {
             *out = known[i].arch;
@@ -193,7 +193,7 @@ static vb_err too_wide(keys *k, const char *what, int64_t width) {
 static vb_err rope_scaling(keys *k, vb__rope_config *r, int32_t max_position) {
     const char *s = "none";
     size_t n = 4;
-    if (has(k, "rope.scaling.type")) VB_TRY(vb__gguf_string(k->g, key(k, "rope.scaling.type"), &s, &n, k->err));
+    if (has(k, "rope.scaling.type")) VB_TRY(vb__gguf_bytes(k->g, key(k, "rope.scaling.type"), &s, &n, k->err));
     bool linear = n == 6 && memcmp(s, "linear", 6) == 0, yarn = n == 4 && memcmp(s, "yarn", 4) == 0;
     if (!linear && !yarn && !(n == 4 && memcmp(s, "none", 4) == 0))
         return vb__fail(k->err, VB_E_UNSUPPORTED, "%s: key %s: is \"%.*s\", expected none, linear or yarn", k->g->file, k->name,

@@ -143,10 +143,10 @@ static void a_good_file_is_read(void **state) {
             assert_int_equal(vb__gguf_number(&g, "i64", 0, 6, &d, &err), VB_E_FORMAT);
             assert_int_equal(vb__gguf_bool(&g, "bool", &yes, &err), VB_OK);
             assert_true(yes);
-            assert_int_equal(vb__gguf_string(&g, "string", &s, &n, &err), VB_OK);
+            assert_int_equal(vb__gguf_bytes(&g, "string", &s, &n, &err), VB_OK);
             assert_int_equal(n, 5);
             assert_memory_equal(s, "hello", 5);
-            assert_int_equal(vb__gguf_string(&g, "bool", &s, &n, &err), VB_E_FORMAT);
+            assert_int_equal(vb__gguf_bytes(&g, "bool", &s, &n, &err), VB_E_FORMAT);
             assert_int_equal(vb__gguf_array(&g, "strings", VB_GGUF_STRING, 2, &k, &err), VB_E_LIMIT);
             assert_int_equal(vb__gguf_array(&g, "strings", VB_GGUF_U32, 9, &k, &err), VB_E_FORMAT);
             assert_int_equal(vb__gguf_array(&g, "strings", VB_GGUF_STRING, 3, &k, &err), VB_OK);
