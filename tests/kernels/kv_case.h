@@ -23,8 +23,8 @@ static inline int32_t rng_int(rng *r, int32_t lo, int32_t hi) { return lo + (int
 static inline float rng_unit(rng *r) { return (float)(rng_u32(r) >> 8) * 0x1p-23f - 1.0f; }
 
 /* NORMAL: about -2..2. WIDE: exponents -40..40. EXTREME: any finite pattern, denormals and zeros among them.
- * SMALL: 2^-70 .. 2^-60, so that products of two underflow. TINY: the smallest normal numbers, so that a product with p
- * < 1 does. BITS: any pattern, also infinities and NaN. */
+ * SMALL: 2^-70 .. 2^-60, so that products of two underflow. TINY: zero or next to 2^-126, so that a product
+ * with p < 1/2 does. BITS: any pattern, also infinities and NaN. */
 typedef enum kind { NORMAL, WIDE, EXTREME, SMALL, TINY, BITS, KINDS } kind;
 static inline float rng_value(rng *r, kind k) {
     float x = rng_unit(r);
@@ -32,7 +32,9 @@ static inline float rng_value(rng *r, kind k) {
     case NORMAL: return x + rng_unit(r);
     case WIDE: return x * vb__float32((uint32_t)(rng_int(r, -40, 40) + 127) << 23);
     case SMALL: return x * vb__float32((uint32_t)(rng_int(r, -70, -60) + 127) << 23);
-    case TINY: return vb__float32((rng_u32(r) & 0x80ff0000u) + 0x00800000u);
+    case TINY:
+        if (rng_u32(r) & 1) return 0.0f;
+        return vb__float32((rng_u32(r) & 0x807f0000u) | 0x00800000u);
     case EXTREME:
         if (rng_u32(r) % 16 == 0) return rng_u32(r) & 1 ? 0.0f : -0.0f;
         for (;;) {
