@@ -2,9 +2,9 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/groups.h"
-#include "cli/json_text.h"
 #include "cli/report.h"
 #include "verbatim/verbatim.h"
+#include <stdio.h>
 #include <stdlib.h>
 
 typedef struct values {
@@ -66,10 +66,10 @@ static int run(void *values_, const char *const *positional, int n) {
     vb__cli_progress_clear();
     if (e == VB_OK && v->json) puts(text);
     else if (e == VB_OK) {
-        json_t *j = json_loads(text, 0, NULL);
-        if (j) vb__json_text(stdout, j);
-        else e = vb__fail(&err, VB_E_INTERNAL, "bench: its JSON cannot be read");
-        json_decref(j);
+        char *table = NULL;
+        e = vb_bench_text(text, &table, &err);
+        if (e == VB_OK) fputs(table, stdout);
+        vb_string_free(table);
     }
     vb_string_free(text);
     vb__free(path);

@@ -229,3 +229,11 @@ vb_err vb_replay_json(const char *trace, const char *path, int32_t threads, char
     *json = vb__strdup(VB_TAG_MISC, "{\"equal\":true,\"requests\":1,\"first_difference\":null}");
     return *json != NULL ? VB_OK : vb__fail(err, VB_E_MEMORY, "replay: out of memory");
 }
+vb_err vb_bench_text(const char *json, char **text, vb_error *err) {
+    (void)err;
+    vb__buffer b;
+    vb__buffer_init(&b, 4096);
+    vb__buffer_printf(&b, "table of %s\n", json);
+    *text = vb__buffer_take(&b);
+    return VB_OK;
+}
