@@ -96,11 +96,13 @@ VB_INLINE void add_slice(int R, int first, const __m512 *acc, float *total) {
     }
 }
 
-static void store_panel(const vb__linear_q_args *g, int32_t p, const float *total) {
+/* `held` panels from p on. */
+static void store_panels(const vb__linear_q_args *g, int32_t p, int32_t held, const float *totals, int64_t panel_total) {
     for (int32_t r = 0; r < g->x->rows; r++)
-        vb__panel_store(g->y + r * g->ys, p * VB_PANEL, g->w->n, g->bias,
-                        g->residual == NULL ? NULL : g->residual + r * g->rs,
-                        _mm512_load_ps(total + (int64_t)r * VB_PANEL));
+        for (int32_t i = 0; i < held; i++)
+            vb__panel_store(g->y + r * g->ys, (p + i) * VB_PANEL, g->w->n, g->bias,
+                            g->residual == NULL ? NULL : g->residual + r * g->rs,
+                            _mm512_load_ps(totals + i * panel_total + (int64_t)r * VB_PANEL));
 }
 
 /* ---- one block of rows: the weights stream ------------------------------------------------------------------ */
@@ -176,7 +178,7 @@ VB_INLINE void stream(int R, int planes, int seg, int bits, const vb__linear_q_a
             }
             add_slice(R, first == 0, acc, total);
         }
-        store_panel(g, p, total);
+        store_panels(g, p, 1, total, 0);
     }
 #undef NEXT_PRODUCT
 }
@@ -187,10 +189,12 @@ VB_INLINE void blocks(int planes, int seg, int bits, const vb__linear_q_args *g,
     const vb__qpanels *w = g->w;
     const vb__qact *x = g->x;
     uint8_t *bytes = g->scratch, *products = bytes + PRODUCTS_AT;
-    float *total = (float *)(void *)(bytes + TOTALS_AT);
+    float *totals = (float *)(void *)(bytes + TOTALS_AT);
     const int32_t n_blocks = (x->rows + VB_ROW_BLOCK - 1) / VB_ROW_BLOCK;
+    const int64_t panel_total = (int64_t)n_blocks * VB_ROW_BLOCK * VB_PANEL;
     for (int32_t p = p0; p < p1; p++) {
         const uint8_t *panel = w->data + p * w->panel_stride;
+        float *total = totals + (p - p0) % VB_SPAN * panel_total;
         for (int32_t k = 0; k < w->k; k += VB_SLICE) {
             vb__qslice s = vb__qslice_of(w, panel, k, seg);
             scales sc = {.kind = w->scale_kind, .has_bias = w->has_bias, .half = w->scale_stride / 2, .offset = w->offset};
@@ -236,6 +240,7 @@ VB_INLINE void blocks(int planes, int seg, int bits, const vb__linear_q_args *g,
                 for (int r = 0; r < 16; r++) acc[r] = _mm512_setzero_ps();
                 for (int32_t i = 0; i < s.segs; i++) {
                     NEXT_PRODUCT();
+                    if (k == 0 && 2 * i < nb) vb__expect_store(g, p, r0 + 2 * i, nb - 2 * i < 2 ? nb - 2 * i : 2);
                     if (b < 2) {
                         for (int32_t j = 0; j < per_step; j++) _mm_prefetch(next + j * 64, _MM_HINT_T1);
                         next += per_step * 64;
@@ -250,7 +255,8 @@ VB_INLINE void blocks(int planes, int seg, int bits, const vb__linear_q_args *g,
             }
 #undef NEXT_PRODUCT
         }
-        store_panel(g, p, total);
+        int32_t held = (p - p0) % VB_SPAN + 1;
+        if (held == VB_SPAN || p + 1 == p1) store_panels(g, p + 1 - held, held, totals, panel_total);
     }
 }
 

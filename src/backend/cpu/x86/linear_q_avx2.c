@@ -265,10 +265,12 @@ void vb__linear_q_avx2(VB_LINEAR_Q_ARGS) {
     int32_t seg = x->seg, planes = x->planes;
     const int packed = w->code_bits == 4 && x->rows * planes <= GROUP;
     uint8_t *bytes = g->scratch;
-    float *scales = (float *)(void *)(bytes + SCALES_AT), *total = (float *)(void *)(bytes + TOTALS_AT);
+    float *scales = (float *)(void *)(bytes + SCALES_AT), *totals = (float *)(void *)(bytes + TOTALS_AT);
+    const int64_t panel_total = (int64_t)x->rows * VB_PANEL;
     block_fn *fn = block_of(planes, seg, w->code_bits == 8 ? 2 : packed);
     for (int32_t p = p0; p < p1; p++) {
         const uint8_t *panel = w->data + p * w->panel_stride;
+        float *total = totals + (p - p0) % VB_SPAN * panel_total;
         for (int32_t k = 0; k < w->k; k += VB_SLICE) {
             vb__qslice s = vb__qslice_of(w, panel, k, seg);
             const uint8_t *unit = s.codes, *high = bytes + SLICE_BYTES;
@@ -282,6 +284,7 @@ void vb__linear_q_avx2(VB_LINEAR_Q_ARGS) {
             }
             for (int32_t r0 = 0; r0 < x->rows; r0 += VB_ROW_BLOCK) {
                 int32_t nb = vb__row_block(x->rows, r0);
+                if (k == 0) vb__expect_store(g, p, r0, nb);
                 block b = {.nb = nb, .plane = nb * x->width, .a_seg = (int64_t)planes * nb * x->width};
                 b.a = vb__qact_block(x, r0) + (int64_t)k * planes * nb;
                 b.dd = vb__qact_dd(x, r0) + (int64_t)(k / seg) * 2 * nb;
@@ -295,6 +298,10 @@ void vb__linear_q_avx2(VB_LINEAR_Q_ARGS) {
                 fn(&s, high, scales, &b, k == 0, total + (int64_t)r0 * VB_PANEL);
             }
         }
-        for (int32_t r = 0; r < x->rows; r++) store_row(g, r, p * VB_PANEL, total + (int64_t)r * VB_PANEL);
+        int32_t held = (p - p0) % VB_SPAN + 1;
+        if (held < VB_SPAN && p + 1 < p1) continue;
+        for (int32_t r = 0; r < x->rows; r++)
+            for (int32_t i = 0; i < held; i++)
+                store_row(g, r, (p + 1 - held + i) * VB_PANEL, totals + i * panel_total + (int64_t)r * VB_PANEL);
     }
 }

@@ -230,11 +230,12 @@ void vb__linear_q_avx512(VB_LINEAR_Q_ARGS) {
     int32_t seg = x->seg, planes = x->planes;
     const int wide = w->code_bits == 4 && x->rows * planes > FEW;
     uint8_t *codes = g->scratch;
-    float *scales = (float *)(void *)(codes + 2 * CODES_BYTES), *total = (float *)(void *)(codes + TOTALS);
+    float *scales = (float *)(void *)(codes + 2 * CODES_BYTES), *totals = (float *)(void *)(codes + TOTALS);
     const int64_t panel_total = (int64_t)x->rows * VB_PANEL;
     for (int32_t p = p0, np; p < p1; p += np) {
         const uint8_t *panel = w->data + p * w->panel_stride;
         np = p1 - p < 2 ? 1 : 2;
+        float *total = totals + (p - p0) % VB_SPAN * panel_total;
         for (int32_t k = 0; k < w->k; k += VB_SLICE) {
             vb__qslice s = vb__qslice_of(w, panel, k, seg);
             int64_t panel_codes = w->panel_stride, panel_scales = w->panel_stride;
@@ -256,6 +257,8 @@ void vb__linear_q_avx512(VB_LINEAR_Q_ARGS) {
             block_fn *fn = block_of(np, planes, seg, wide ? 8 : w->code_bits);
             for (int32_t r0 = 0; r0 < x->rows; r0 += VB_ROW_BLOCK) {
                 int32_t nb = vb__row_block(x->rows, r0);
+                if (k == 0)
+                    for (int32_t i = 0; i < np; i++) vb__expect_store(g, p + i, r0, nb);
                 block b = {.nb = nb, .plane = nb * x->width, .a_seg = (int64_t)planes * nb * x->width};
                 b.a = vb__qact_block(x, r0) + (int64_t)k * planes * nb;
                 b.dd = vb__qact_dd(x, r0) + (int64_t)(k / seg) * 2 * nb;
@@ -273,10 +276,12 @@ void vb__linear_q_avx512(VB_LINEAR_Q_ARGS) {
                    panel_total);
             }
         }
-        for (int32_t i = 0; i < np; i++)
-            for (int32_t r = 0; r < x->rows; r++)
-                vb__panel_store(g->y + r * g->ys, (p + i) * VB_PANEL, w->n, g->bias,
+        int32_t held = (p - p0) % VB_SPAN + np;
+        if (held < VB_SPAN && p + np < p1) continue;
+        for (int32_t r = 0; r < x->rows; r++)
+            for (int32_t i = 0; i < held; i++)
+                vb__panel_store(g->y + r * g->ys, (p + np - held + i) * VB_PANEL, w->n, g->bias,
                                 g->residual == NULL ? NULL : g->residual + r * g->rs,
-                                _mm512_load_ps(total + i * panel_total + (int64_t)r * VB_PANEL));
+                                _mm512_load_ps(totals + i * panel_total + (int64_t)r * VB_PANEL));
     }
 }
