@@ -36,9 +36,6 @@ static float half(const uint8_t *p) {
     return bits_float(sign | (113 - shift) << 23 | (m << shift & 0x3ff) << 13);
 }
 
-/* Element i of 16 bytes of nibbles: low ones first. */
-static int32_t nibble(const uint8_t *q, int i) { return i < 16 ? q[i] & 15 : q[i - 16] >> 4; }
-
 /* ---- blocks --------------------------------------------------------------------------------------------- */
 
 static const int8_t iq4_nl[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
@@ -69,14 +66,18 @@ static void block_32(vb__gguf_type type, const uint8_t *b, int8_t *codes, float 
         break;
     default: break;
     }
-    for (int i = 0; i < 32; i++) {
-        int32_t v = nibble(q, i) + (int32_t)(16 * (high >> i & 1));
-        if (type == VB_GGUF_TYPE_Q4_0) v -= 8;
-        if (type == VB_GGUF_TYPE_Q5_0) v -= 16;
-        if (type == VB_GGUF_TYPE_IQ4_NL) v = iq4_nl[v];
-        if (type == VB_GGUF_TYPE_MXFP4) v = mxfp4[v];
-        codes[i] = (int8_t)v;
+    for (int i = 0; i < 16; i++) { /* low nibbles first */
+        codes[i] = (int8_t)(q[i] & 15);
+        codes[16 + i] = (int8_t)(q[i] >> 4);
     }
+    if (type == VB_GGUF_TYPE_Q5_0 || type == VB_GGUF_TYPE_Q5_1)
+        for (int i = 0; i < 32; i++) codes[i] = (int8_t)(codes[i] + (int)(high >> i & 1) * 16);
+    int less = type == VB_GGUF_TYPE_Q4_0 ? 8 : type == VB_GGUF_TYPE_Q5_0 ? 16 : 0;
+    if (less != 0)
+        for (int i = 0; i < 32; i++) codes[i] = (int8_t)(codes[i] - less);
+    const int8_t *table = type == VB_GGUF_TYPE_IQ4_NL ? iq4_nl : type == VB_GGUF_TYPE_MXFP4 ? mxfp4 : NULL;
+    if (table != NULL)
+        for (int i = 0; i < 32; i++) codes[i] = table[codes[i]];
 }
 
 /* Eight groups of 32; scales and minima in 6 bits each. */
@@ -89,11 +90,9 @@ static void block_k(vb__gguf_type type, const uint8_t *b, int8_t *codes, float *
         int mn = j < 4 ? s[j + 4] & 63 : s[j + 4] >> 4 | (s[j] >> 6) << 4;
         scales[j] = d * (float)sc;
         biases[j] = -(dm * (float)mn);
-        for (int i = 0; i < 32; i++) {
-            int v = q[32 * (j / 2) + i] >> (j % 2 != 0 ? 4 : 0) & 15;
-            if (five) v += 16 * (h[i] >> j & 1);
-            codes[32 * j + i] = (int8_t)v;
-        }
+        int shift = j % 2 != 0 ? 4 : 0;
+        for (int i = 0; i < 32; i++) codes[32 * j + i] = (int8_t)(q[32 * (j / 2) + i] >> shift & 15);
+        for (int i = 0; five && i < 32; i++) codes[32 * j + i] = (int8_t)(codes[32 * j + i] + (h[i] >> j & 1) * 16);
     }
 }
 
@@ -101,11 +100,12 @@ static void block_6k(const uint8_t *b, int8_t *codes, float *scales) {
     const uint8_t *ql = b, *qh = b + 128;
     float d = half(b + 208);
     for (int g = 0; g < 16; g++) scales[g] = d * (float)(int8_t)b[192 + g];
-    for (int i = 0; i < 256; i++) {
-        int n = i / 128, c = i % 128 / 32, l = i % 32;
-        int byte = ql[64 * n + 32 * (c % 2) + l], low = c < 2 ? byte & 15 : byte >> 4;
-        codes[i] = (int8_t)((low | (qh[32 * n + l] >> 2 * c & 3) << 4) - 32);
-    }
+    for (int n = 0; n < 2; n++)
+        for (int c = 0; c < 4; c++)
+            for (int l = 0; l < 32; l++) {
+                int low = ql[64 * n + 32 * (c % 2) + l] >> (c < 2 ? 0 : 4) & 15;
+                codes[128 * n + 32 * c + l] = (int8_t)((low | (qh[32 * n + l] >> 2 * c & 3) << 4) - 32);
+            }
 }
 
 void vb__gguf_codes(vb__gguf_type type, const uint8_t *row, int64_t k, int8_t *codes, float *scales, float *biases) {

@@ -39,8 +39,9 @@ void vb__mapped_close(vb__mapped *m) {
 static void advise(const vb__mapped *m, uint64_t off, uint64_t len, int advice) {
     if (m->size == 0 || off >= m->size || len == 0) return;
     if (len > m->size - off) len = m->size - off;
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), first = off / page * page;
-    (void)madvise((void *)(uintptr_t)(m->data + first), (size_t)(off + len - first), advice);
+    /* by address: m may be a part of a mapping */
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)m->data + off, first = begin / page * page;
+    (void)madvise((void *)first, (size_t)(begin + len - first), advice);
 }
 
 void vb__mapped_will_need(const vb__mapped *m, uint64_t off, uint64_t len) { advise(m, off, len, MADV_WILLNEED); }

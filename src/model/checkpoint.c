@@ -532,6 +532,20 @@ static vb_err affine_matrix(vb__checkpoint *c, const place *p, vb__ck_tensor *sc
     return VB_OK;
 }
 
+/* The pages of a matrix that was asked for before are packed by now: they need not stay resident. Read again, they come
+ * back from the page cache. */
+static void release_tensor(const vb__st_tensor *t) {
+    const vb__mapped part = {t->data, t->bytes};
+    vb__mapped_release(&part, 0, part.size);
+}
+
+static void release_last(vb__checkpoint *c) {
+    for (int i = 0; i < 3; i++) {
+        if (c->last[i] != NULL) release_tensor(c->last[i]);
+        c->last[i] = NULL;
+    }
+}
+
 vb_err vb__checkpoint_matrix(vb__checkpoint *c, const char *module, int32_t n, int32_t k, vb__matrix *out, vb_error *err) {
     place p;
     char name[VB_CK_NAME_MAX], full[VB_CK_NAME_MAX];
@@ -541,6 +555,7 @@ vb_err vb__checkpoint_matrix(vb__checkpoint *c, const char *module, int32_t n, i
                         spelled(c, full, name), n, k);
     }
     vb__matrix m = {.n = n, .k = k, .name = p.weight->t->name};
+    release_last(c);
     vb__ck_tensor *scales = find2(c, p.module, ".scales");
     if (p.weight->block >= 0) VB_TRY(blocks_matrix(&p, n, k, &m, err));
     else if (scales == NULL) VB_TRY(plain_matrix(c, &p, n, k, &m, err));
@@ -548,6 +563,13 @@ vb_err vb__checkpoint_matrix(vb__checkpoint *c, const char *module, int32_t n, i
     if (is_interleaved(c, p.weight->canon) && n % c->config.head_dim == 0 && c->config.head_dim % 2 == 0)
         VB_TRY(put_rows_back(c, p.weight, &m, err));
     p.weight->used = true;
+    if (p.expert < 0) { /* of a stack the next expert is wanted soon */
+        c->last[0] = p.weight->t;
+        if (m.kind == VB_MATRIX_AFFINE) {
+            c->last[1] = scales->t;
+            c->last[2] = find2(c, p.module, ".biases")->t;
+        }
+    }
     *out = m;
     return VB_OK;
 }
@@ -681,6 +703,7 @@ void vb__checkpoint_fingerprint(const vb__checkpoint *c, char out[33]) {
         (void)XXH3_128bits_update(h, type, strlen(type) + 1);
         (void)XXH3_128bits_update(h, t->shape, (size_t)t->dims * sizeof *t->shape);
         (void)XXH3_128bits_update(h, t->data, t->bytes);
+        release_tensor(t);
     }
     XXH128_hash_t d = XXH3_128bits_digest(h);
     (void)snprintf(out, 33, "%016llx%016llx", (unsigned long long)d.high64, (unsigned long long)d.low64);

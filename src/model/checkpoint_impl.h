@@ -27,6 +27,7 @@ struct vb__checkpoint {
     int32_t n_ggufs;
     vb__arena names; /* GGUF: tensors and canonical names */
     bool interleaved; /* rows of q and k alternate between the halves of a head (GGUF's llama) */
+    const vb__st_tensor *last[3]; /* of the matrix asked for last: weight, scales, biases */
     uint8_t *scratch; /* rows put back in order, for the matrix asked for last */
 
     vb__model_config config;

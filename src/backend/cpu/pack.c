@@ -155,16 +155,22 @@ static void put_scale(vb__scale_kind kind, float f, uint8_t *to) {
 static void pack_block_row(const vb__qpanels *q, int32_t o, const int8_t *codes, const float *scales, const float *biases,
                            uint8_t *panel) {
     int32_t lane = o % VB_PANEL, size = vb__scale_size(q->scale_kind);
-    for (int32_t k = 0; k < q->k; k += 8) {
-        uint8_t c[8];
-        for (int j = 0; j < 8; j++) c[j] = (uint8_t)(codes[k + j] + q->offset);
-        int32_t ku = k % q->unit;
-        uint8_t *to = panel + (int64_t)(k / q->unit) * q->unit_bytes + 4 * lane + ku / 8 * (q->code_bits == 4 ? 64 : 128);
-        if (q->code_bits == 4) {
-            for (int j = 0; j < 4; j++) to[j] = (uint8_t)(c[j] | c[4 + j] << 4);
-        } else {
-            memcpy(to, c, 4);
-            memcpy(to + 64, c + 4, 4);
+    const uint64_t tops = 0x8080808080808080u, offset = (uint64_t)q->offset * 0x0101010101010101u;
+    int32_t step = q->code_bits == 4 ? 64 : 128;
+    for (int32_t k = 0; k < q->k; k += q->unit) {
+        uint8_t *to = panel + (int64_t)(k / q->unit) * q->unit_bytes + 4 * lane;
+        int32_t end = k + q->unit < q->k ? k + q->unit : q->k;
+        for (int32_t i = k; i < end; i += 8, to += step) {
+            uint64_t v;
+            memcpy(&v, codes + i, 8);
+            v = ((v & ~tops) + (offset & ~tops)) ^ ((v ^ offset) & tops); /* eight sums, no carry between them */
+            uint32_t first = (uint32_t)v, second = (uint32_t)(v >> 32), both = first | second << 4;
+            if (step == 64) {
+                memcpy(to, &both, 4);
+            } else {
+                memcpy(to, &first, 4);
+                memcpy(to + 64, &second, 4);
+            }
         }
     }
     for (int32_t g = 0; g < q->k / q->group; g++) {
