@@ -7,6 +7,7 @@
 #include "base/fp_env.h"
 #include "base/log.h"
 #include "engine/drafting.h"
+#include "engine/gate.h"
 #include "engine/memory.h"
 #include "engine/sampling_options.h"
 #include "engine/step_seq.h"
@@ -58,6 +59,7 @@ static vb_err choose_context(vb__engine *e, const vb_model_options *o, bool draf
     /* Pages cost nothing before they are used; the pool is as large as all slots could want or memory allows. */
     int64_t want = pages * e->parallel, most = m->page_bytes > 0 ? (free_bytes - fixed) / m->page_bytes : want;
     if (o->kv_pages > 0) want = o->kv_pages;
+    if (drafts) want += VB_GATE_PAGES; /* the gate's sequence must not take what a full context needs */
     if (want > most) want = most > pages ? most : pages;
     return vb__page_pool_create(e->be, m->page_bytes > 0 ? m->page_bytes : 64, (int32_t)want, &e->pages, err);
 }

@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum { VB_GATE_PAGES = 5 }; /* of the engine's pool, that the gate takes at most: its sequence and a copied partial page */
+
 struct vb__engine;
 typedef struct vb__gate vb__gate;
 
