@@ -2,10 +2,16 @@
  * model. */
 #include "base/alloc.h"
 #include "base/buffer.h"
+#include "base/json.h"
+#include "base/limits.h"
 #include "engine/model_handle.h"
+#include "text/chat_template.h"
+#include "text/template_lines.h"
 #include "text/tokenize_lines.h"
 #include "text/tokenizer.h"
 #include "verbatim/verbatim.h"
+#include <string.h>
+#include <time.h>
 
 /* ---- Tokens of a model ------------------------------------------------------------------------------------------- */
 
@@ -52,6 +58,66 @@ vb_err vb_detokenize(const vb_model *m, const int32_t *ids, int32_t count, bool 
     return VB_OK;
 }
 
+/* ---- Chat ---------------------------------------------------------------------------------------------------------- */
+
+/* JSON text of an argument; NULL stays NULL. */
+static vb_err parse(const char *text, const char *what, json_t **out, vb_error *err) {
+    *out = NULL;
+    return text == NULL ? VB_OK : vb__json_parse(text, strlen(text), VB_LIMIT_PROMPT_BYTES, what, out, err);
+}
+
+/* Ids of a rendered conversation: only the template's own bytes may become added tokens. */
+static vb_err encode_rendered(const vb__tokenizer *tok, const vb__jinja_result *r, vb__ids *list, vb_error *err) {
+    vb__text_span *spans = vb__calloc(VB_TAG_TEXT, r->n_runs + 1, sizeof *spans);
+    if (spans == NULL) return vb__fail(err, VB_E_MEMORY, "chat: out of memory");
+    size_t end = 0;
+    for (size_t i = 0; i < r->n_runs; i++) {
+        end += r->runs[i].bytes;
+        spans[i] = (vb__text_span){.end = end, .user = !r->runs[i].from_template};
+    }
+    const vb__encode_options o = {.parse = VB_PARSE_ALL, .spans = spans, .n_spans = r->n_runs};
+    vb_err code = vb__tokenizer_encode(tok, r->text, r->len, &o, list, err);
+    vb__free(spans);
+    return code;
+}
+
+vb_err vb_apply_template(const vb_model *m, const char *messages_json, const char *tools_json, const char *kwargs_json,
+                         bool add_generation_prompt, char **text, int32_t **ids, int32_t *count, vb_error *err) {
+    const vb__engine *e = m->engine;
+    VB_TRY(need_tokenizer(e, err));
+    if (e->chat == NULL)
+        return vb__fail(err, VB_E_NOT_FOUND, "%s: chat template: missing, expected chat_template.jinja or chat_template in tokenizer_config.json",
+                        e->path);
+    json_t *messages = NULL, *tools = NULL, *kwargs = NULL;
+    vb__jinja_result r = {0};
+    vb__ids list = {0};
+    char *copy = NULL;
+    vb_err code = parse(messages_json, "messages", &messages, err);
+    if (code == VB_OK) code = parse(tools_json, "tools", &tools, err);
+    if (code == VB_OK) code = parse(kwargs_json, "chat_template_kwargs", &kwargs, err);
+    const vb__chat_input in = {.messages = messages, .tools = tools, .kwargs = kwargs,
+                               .add_generation_prompt = add_generation_prompt, .thinking = -1};
+    if (code == VB_OK) code = vb__chat_template_render(e->chat, &in, &r, err);
+    if (code == VB_OK && ids != NULL) code = encode_rendered(e->tok, &r, &list, err);
+    if (code == VB_OK && text != NULL && (copy = vb__strndup(VB_TAG_TEXT, r.text, r.len)) == NULL)
+        code = vb__fail(err, VB_E_MEMORY, "chat: out of memory");
+    if (code == VB_OK && ids != NULL && list.data == NULL && vb__ids_reserve(&list, 1) != VB_OK)
+        code = vb__fail(err, VB_E_MEMORY, "chat: out of memory");
+    if (code == VB_OK && ids != NULL) {
+        *ids = list.data;
+        if (count != NULL) *count = (int32_t)list.len;
+        list = (vb__ids){0};
+    }
+    if (code == VB_OK && text != NULL) *text = copy;
+    else vb__free(copy);
+    vb__ids_fini(&list);
+    vb__jinja_result_fini(&r);
+    json_decref(messages);
+    json_decref(tools);
+    json_decref(kwargs);
+    return code;
+}
+
 /* ---- A tokenizer alone ----------------------------------------------------------------------------------------------- */
 
 struct vb_tokenizer {
@@ -93,4 +159,28 @@ vb_err vb_tokenize_line(const vb_tokenizer *t, bool decode, const char *line, si
     vb__buffer_init(&b, (size_t)1 << 31);
     vb_err code = vb__tokenize_line(t->tok, decode, line, len, &b, err);
     return take_line(&b, code, out, err);
+}
+
+/* ---- A template alone --------------------------------------------------------------------------------------------------- */
+
+vb_err vb_template_line(const char *line, size_t len, char **out, vb_error *err) {
+    vb__buffer b;
+    vb__buffer_init(&b, (size_t)1 << 31);
+    vb_err code = vb__template_line(line, len, (int64_t)time(NULL), &b, err);
+    return take_line(&b, code, out, err);
+}
+
+vb_err vb_template_render_folder(const char *folder, const char *template_path, const char *json, size_t len, char **out,
+                                 vb_error *err) {
+    vb__chat_template *t = NULL;
+    vb__jinja_result r = {0};
+    char *text = NULL;
+    vb_err code = vb__chat_template_open(folder, template_path, &t, err);
+    if (code == VB_OK) code = vb__chat_template_render_json(t, json, len, &r, err);
+    if (code == VB_OK && (text = vb__strndup(VB_TAG_TEXT, r.text, r.len)) == NULL)
+        code = vb__fail(err, VB_E_MEMORY, "chat: out of memory");
+    vb__jinja_result_fini(&r);
+    vb__chat_template_destroy(t);
+    if (code == VB_OK) *out = text;
+    return code;
 }

@@ -6,6 +6,7 @@
 #include "base/cpu.h"
 #include "base/fp_env.h"
 #include "base/log.h"
+#include "engine/chat_load.h"
 #include "engine/drafting.h"
 #include "engine/gate.h"
 #include "engine/memory.h"
@@ -86,7 +87,7 @@ static vb_err load_text(vb__engine *e, const vb_model_options *o, const vb__chec
     size_t n_eos;
     const int32_t *eos = vb__tokenizer_eos_ids(e->tok, &n_eos);
     for (size_t i = 0; i < n_eos; i++) add_eos(e, eos[i]);
-    return VB_OK;
+    return vb__chat_load(o->path, o->chat_template, g, e->tok, &e->chat, err);
 }
 
 /* ---- Open and close -------------------------------------------------------------------------------------------------- */
@@ -240,6 +241,7 @@ void vb__engine_close(vb__engine *e) {
     if (e->be != NULL) e->be->ops->destroy(e->be);
     vb__sampler_destroy(e->sampler);
     vb__tokenizer_destroy(e->tok);
+    vb__chat_template_destroy(e->chat);
     vb__free(e->token_mask);
     vb__free(e->slots);
     vb__free(e->fseqs);
