@@ -123,7 +123,7 @@ typedef struct attn_ctx {
     const vb__attention_args *a;
     struct vb__cpu_attention *s;
     int32_t n_tiles;
-    bool reciprocal; /* the planted fault: with several rows, o * (1/l) */
+    bool fault; /* the planted one: with several rows of a sequence, keys fold by eights */
     /* split work */
     int32_t n_units, group; /* group: blocks of a unit; SPAN with one partial each, else one per block */
     int64_t slot;           /* floats of the largest tile's partial */
@@ -198,10 +198,6 @@ static void finish_lane(const attn_ctx *c, const tile_rec *r, float *part, int32
     int64_t row = a->seqs[r->seq].row0 + r->row + lane / r->heads, head = r->head + lane % r->heads;
     const float *gate = a->gate == NULL ? NULL : a->gate + row * a->gs + head * a->gh;
     float *po = vb__attn_part_o(part, lanes, lane, dim), l = part[vb__attn_round16(lanes) + lane];
-    if (c->reciprocal && a->seqs[r->seq].rows > 1 && l != 0.0f) {
-        for (int32_t d = 0; d < dim; d++) po[d] = po[d] * (1.0f / l);
-        l = 1.0f;
-    }
     c->be->k.attn_finish(a->o + row * a->os + head * dim, po, l, gate, dim);
 }
 
@@ -216,6 +212,18 @@ static int32_t span_end(int32_t b, int32_t b1) {
 
 /* ---- a tile is an item ---- */
 
+/* What VERBATIM_FAULT=attention-rows does in place of the contract's order. */
+static void fold_by_eights(const attn_ctx *c, const tile_rec *r, vb__attn_tile *t, float *sum, float *part) {
+    int32_t lanes = r->rows * r->heads;
+    clear_part(sum, lanes);
+    for (int32_t key = r->b0 * BLOCK; key < r->b1 * BLOCK; key += 8) {
+        t->key_lo = key;
+        t->key_hi = key + 8;
+        c->be->k.attn_blocks(t, key / BLOCK, key / BLOCK + 1, false, part);
+        c->be->k.attn_fold(sum, part, lanes, 0, lanes, t->dim);
+    }
+}
+
 static void whole_tiles(void *ctx, int32_t begin, int32_t end, int32_t thread) {
     const attn_ctx *c = ctx;
     float *sum = c->s->own + (int64_t)thread * 2 * c->s->part_floats, *span = sum + c->s->part_floats;
@@ -224,7 +232,9 @@ static void whole_tiles(void *ctx, int32_t begin, int32_t end, int32_t thread) {
         vb__attn_tile t = open_tile(c, r, thread);
         int32_t lanes = r->rows * r->heads;
         if (r->b0 >= r->b1) clear_part(sum, lanes);
-        for (int32_t b = r->b0, e; b < r->b1; b = e) {
+        bool fault = c->fault && c->a->seqs[r->seq].rows > 1;
+        if (fault) fold_by_eights(c, r, &t, sum, span);
+        for (int32_t b = r->b0, e; b < r->b1 && !fault; b = e) {
             e = span_end(b, r->b1);
             c->be->k.attn_blocks(&t, b, e, false, b == r->b0 ? sum : span);
             if (b != r->b0) c->be->k.attn_fold(sum, span, lanes, 0, lanes, t.dim);
@@ -394,9 +404,9 @@ static int32_t plan_split(attn_ctx *c, int32_t *longest) {
 
 void vb__cpu_attention(vb__backend *base, const vb__attention_args *a) {
     vb__cpu_backend *be = vb__cpu_of(base);
-    attn_ctx c = {.be = be, .a = a, .s = be->attention, .reciprocal = vb__fault_is(VB_FAULT_ATTENTION_ROWS)};
+    attn_ctx c = {.be = be, .a = a, .s = be->attention, .fault = vb__fault_is(VB_FAULT_ATTENTION_ROWS)};
     c.n_tiles = make_tiles(a, c.s);
-    int32_t longest = 0, blocks_a_round = plan_split(&c, &longest);
+    int32_t longest = 0, blocks_a_round = c.fault ? 0 : plan_split(&c, &longest);
     if (blocks_a_round > 0) run_split(&c, longest, blocks_a_round);
     else vb__parallel_for(be->pool, c.n_tiles, 1, whole_tiles, &c);
 }

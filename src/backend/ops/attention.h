@@ -60,6 +60,7 @@ typedef struct vb__attn_tile {
     int64_t k_off;         /* bytes from a page to the KV head's K; V follows it */
     int32_t pos0;          /* position of row 0 */
     int32_t visible_end, window;
+    int32_t key_lo, key_hi; /* key_hi > 0: only keys key_lo..key_hi-1 (the planted fault) */
     void *scratch;
 } vb__attn_tile;
 
@@ -68,6 +69,9 @@ static inline void vb__attn_visible(const vb__attn_tile *t, int32_t row, int32_t
     int32_t p = t->pos0 + row;
     *hi = t->visible_end > 0 ? t->visible_end : p + 1;
     *lo = t->window > 0 && p - t->window + 1 > 0 ? p - t->window + 1 : 0;
+    if (t->key_hi == 0) return;
+    if (*lo < t->key_lo) *lo = t->key_lo;
+    if (*hi > t->key_hi) *hi = t->key_hi;
 }
 
 /* A partial result, (m, l, o) of every lane of a tile: floats m[L], l[L], o[lanes][O]; L is lanes rounded up to 16, O
