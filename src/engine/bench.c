@@ -91,10 +91,14 @@ static vb_err call(bench *b, int32_t rows, int32_t certain, int32_t logits, int3
         vb__logits(m, e->logit_hidden, logits, e->logits);
         VB_TRY(m->be->ops->sync(m->be, err));
         double t0 = vb__now();
+        int32_t best[VB_LOGIT_ROWS];
+        uint8_t finite[VB_LOGIT_ROWS];
+        m->be->ops->argmax(m->be, e->logits, m->cfg.vocab, logits, m->cfg.vocab, best, finite);
         for (int32_t i = 0; i < logits; i++) {
             vb__sample c;
             const vb__sample_row row = {.logits = e->logits + (int64_t)i * m->cfg.vocab, .options = &b->greedy,
-                                        .token_mask = b->mask, .position = pos0 + rows - logits + i, .top_logprobs = -1};
+                                        .token_mask = b->mask, .position = pos0 + rows - logits + i, .top_logprobs = -1,
+                                        .known_best = finite[i] != 0, .best = best[i]};
             VB_TRY(vb__sampler_pick(e->sampler, &row, &c, err));
             b->ids[i] = c.id;
         }

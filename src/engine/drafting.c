@@ -236,10 +236,14 @@ const int32_t *vb__drafting_taps(const vb__engine *e, int32_t *n) {
 /* The drafter's choice from its own logits: the target's rule and noise at that position, which keeps acceptance high. */
 static vb_err draft_choose(vb__engine *e, const vb__req *r, const float *logits, int32_t position, int32_t *id) {
     vb__sample c;
+    int32_t best, v = e->model->cfg.vocab;
+    uint8_t finite;
+    e->be->ops->argmax(e->be, logits, v, 1, v, &best, &finite);
     const vb__sample_row row = {.logits = logits, .options = &r->p.sampling, .token_mask = e->token_mask,
                                 .bias = r->p.logit_bias, .n_bias = r->p.n_logit_bias,
                                 .counts = r->counting ? &r->counts : NULL, .position = position,
-                                .choice = r->p.choice, .top_logprobs = -1};
+                                .choice = r->p.choice, .top_logprobs = -1,
+                                .known_best = finite != 0, .best = best};
     VB_TRY(vb__sampler_pick(e->sampler, &row, &c, NULL));
     *id = c.id;
     return VB_OK;

@@ -258,7 +258,7 @@ static bool accept_token(vb__engine *e, vb__req *r, const vb__sample *c) {
 }
 
 /* Samples one row of a request: row `i` of its block is behind i accepted drafts. */
-static void sample_row(vb__engine *e, step_seq *s, int32_t i, const float *logits) {
+static void sample_row(vb__engine *e, step_seq *s, int32_t i, const float *logits, int32_t best, bool finite) {
     vb__req *r = s->slot->req;
     vb__sample c;
     int32_t position = r->fed + s->known - 1 + i;
@@ -267,7 +267,8 @@ static void sample_row(vb__engine *e, step_seq *s, int32_t i, const float *logit
     const vb__sample_row row = {.logits = logits, .options = &r->p.sampling, .token_mask = e->token_mask,
                                 .bias = r->p.logit_bias, .n_bias = r->p.n_logit_bias,
                                 .counts = r->counting ? &r->counts : NULL, .position = position,
-                                .choice = r->p.choice, .top_logprobs = r->p.top_logprobs};
+                                .choice = r->p.choice, .top_logprobs = r->p.top_logprobs,
+                                .known_best = finite, .best = best};
     vb_err code = r->error != VB_OK ? r->error : vb__sampler_pick(e->sampler, &row, &c, &why);
     if (code != VB_OK) {
         if (r->error == VB_OK) {
@@ -318,13 +319,16 @@ static vb_err choose(vb__engine *e, step_seq *plan, int32_t n, vb_error *err) {
             m->be->ops->gather_rows(m->be, e->logit_hidden, m->cfg.hidden, e->hidden, m->cfg.hidden, idx, count,
                                     m->cfg.hidden);
             vb__logits(m, e->logit_hidden, count, e->logits);
+            int32_t best[VB_LOGIT_ROWS];
+            uint8_t finite[VB_LOGIT_ROWS];
+            m->be->ops->argmax(m->be, e->logits, m->cfg.vocab, count, m->cfg.vocab, best, finite);
             VB_TRY(m->be->ops->sync(m->be, err));
             for (int32_t k = 0; k < count; k++) {
                 step_seq *s = &plan[todo[k].seq];
                 const float *logits = e->logits + (int64_t)k * m->cfg.vocab;
                 int32_t behind = todo[k].row - (s->known - 1);
                 if (s->over) continue;
-                if (s->samples && behind >= 0) sample_row(e, s, behind, logits);
+                if (s->samples && behind >= 0) sample_row(e, s, behind, logits, best[k], finite[k] != 0);
                 else if (s->slot->req->fed + todo[k].row >= s->slot->req->logits_from)
                     report_logits(s->slot->req, logits, m->cfg.vocab, s->slot->req->fed + todo[k].row);
             }

@@ -2,6 +2,7 @@
  * are independent); a piece is large enough that starting a region, about a microsecond, pays. */
 #include "backend/cpu/cpu_backend.h"
 #include "base/alloc.h"
+#include "base/bf16.h"
 #include "base/fault.h"
 #include <string.h>
 
@@ -101,13 +102,14 @@ typedef struct rope_call {
     bool fault;
 } rope_call;
 
-/* Planted: the same rotation with its products rounded. */
+/* Planted: what engines do that keep cos and sin in bf16 in one of two rotary kernels. */
 static void rope_wrong(VB_ROPE_ARGS) {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t h = 0; h < heads; h++)
             for (int32_t j = 0, half = r / 2; j < half; j++) {
                 float *v = x + i * xs + h * xh, a = v[j], b = v[j + half];
-                float c = cosines[i * half + j], s = sines[i * half + j];
+                float c = vb__from_bf16(vb__to_bf16(cosines[i * half + j]));
+                float s = vb__from_bf16(vb__to_bf16(sines[i * half + j]));
                 v[j] = a * c - b * s;
                 v[j + half] = a * s + b * c;
             }
