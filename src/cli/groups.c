@@ -146,9 +146,10 @@ static char *embedded(void) {
         char *slash = strrchr(exe, '/');
         if (slash) *slash = '\0';
         for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-            char *path = vb__path_join(exe, places[i]);
-            if (path && exists(path)) return path;
+            char *path = vb__path_join(exe, places[i]), whole[PATH_MAX];
+            bool found = path && realpath(path, whole);
             vb__free(path);
+            if (found) return vb__strdup(VB_TAG_MISC, whole);
         }
     }
     return vb__strdup(VB_TAG_MISC, VB_SOURCE_ROOT "/models/atto");

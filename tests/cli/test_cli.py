@@ -176,6 +176,9 @@ class Cli(unittest.TestCase):
             out += b
         self.assertEqual(os.waitpid(pid, 0)[1], 0)
         self.assertIn(b'<USER>HELLO', out)
+        # the progress bar came and went
+        self.assertRegex(out, rb'\rload +-+ +0%\x1b\[K')
+        self.assertIn(b'\r\x1b[K', out)
 
     def test_tokenize(self):
         self.assertEqual(self.run_it('tokenize', 'ab')[0], '97 98\n')
