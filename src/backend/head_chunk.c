@@ -8,7 +8,8 @@ bool vb__head_chunk_plan(int32_t rows, int32_t heads, int32_t kv_heads, vb__head
     if (hpc > gqa) hpc = gqa;
     if (hpc < 1) hpc = 1;
     int32_t per_kv = (gqa + hpc - 1) / hpc;
-    *out = (vb__head_chunk){.gqa = gqa, .heads_per_chunk = hpc, .per_kv = per_kv, .chunks = kv_heads * per_kv};
+    *out =
+        (vb__head_chunk){.gqa = gqa, .heads_per_chunk = hpc, .per_kv = per_kv, .chunks = kv_heads * per_kv};
     return true;
 }
 

@@ -1,6 +1,6 @@
-/* The head-chunk plan: how the query heads of one KV head's group share a call when a few rows attend together
- * (a verify block, a short prefill tail). A pure function of three counts. It only chooses tiles: each head's
- * arithmetic does not depend on the heads beside it, so a plan changes no bit. */
+/* The head-chunk plan: how the query heads of one KV head's group share a call when a few rows attend
+ * together (a verify block, a short prefill tail). A pure function of three counts. It only chooses tiles:
+ * each head's arithmetic does not depend on the heads beside it, so a plan changes no bit. */
 #ifndef VB_BACKEND_HEAD_CHUNK_H
 #define VB_BACKEND_HEAD_CHUNK_H
 #include <stdbool.h>
@@ -20,8 +20,8 @@ typedef struct vb__head_chunk {
  * All counts >= 0. */
 bool vb__head_chunk_plan(int32_t rows, int32_t heads, int32_t kv_heads, vb__head_chunk *out);
 
-/* Chunk i in order (ascending KV head, then ascending query head): KV head kv, query heads first..first+n-1. A
- * chunk never spans two KV heads. */
+/* Chunk i in order (ascending KV head, then ascending query head): KV head kv, query heads first..first+n-1.
+ * A chunk never spans two KV heads. */
 void vb__head_chunk_at(const vb__head_chunk *p, int32_t i, int32_t *kv, int32_t *first, int32_t *n);
 
 #endif

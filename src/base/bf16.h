@@ -1,5 +1,6 @@
-/* bf16 as uint16_t. to_bf16 of the numerics contract: NaN gives 0x7fc0, |x| < 2^-126 a signed 0, else round to
- * nearest even on the integer (so a value above the largest bf16 becomes an infinity). Exact the other way. */
+/* bf16 as uint16_t. to_bf16 of the numerics contract: NaN gives 0x7fc0, |x| < 2^-126 a signed 0, else round
+ * to nearest even on the integer (so a value above the largest bf16 becomes an infinity). Exact the other
+ * way. */
 #ifndef VB_BASE_BF16_H
 #define VB_BASE_BF16_H
 #include <stdint.h>
@@ -22,6 +23,8 @@ static inline float vb__from_bf16(uint16_t b) {
 }
 
 /* False for infinities and NaN. */
-static inline int vb__bf16_finite(uint16_t b) { return (b & 0x7f80) != 0x7f80; }
+static inline int vb__bf16_finite(uint16_t b) {
+    return (b & 0x7f80) != 0x7f80;
+}
 
 #endif

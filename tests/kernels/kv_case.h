@@ -1,5 +1,5 @@
-/* What the tests of kv_append and attention share: a backend of a level with its attention family alone, random
- * values of several kinds, pages, comparison of bits. */
+/* What the tests of kv_append and attention share: a backend of a level with its attention family alone,
+ * random values of several kinds, pages, comparison of bits. */
 #ifndef VB_TESTS_KV_CASE_H
 #define VB_TESTS_KV_CASE_H
 #include "backend/cpu/cpu_backend.h"
@@ -11,7 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct rng { uint64_t s; } rng;
+typedef struct rng {
+    uint64_t s;
+} rng;
 static inline uint32_t rng_u32(rng *r) {
     r->s = r->s * 6364136223846793005u + 1442695040888963407u;
     uint64_t x = r->s;
@@ -19,8 +21,12 @@ static inline uint32_t rng_u32(rng *r) {
     x *= 0xff51afd7ed558ccdu;
     return (uint32_t)(x >> 32);
 }
-static inline int32_t rng_int(rng *r, int32_t lo, int32_t hi) { return lo + (int32_t)(rng_u32(r) % (uint32_t)(hi - lo + 1)); }
-static inline float rng_unit(rng *r) { return (float)(rng_u32(r) >> 8) * 0x1p-23f - 1.0f; }
+static inline int32_t rng_int(rng *r, int32_t lo, int32_t hi) {
+    return lo + (int32_t)(rng_u32(r) % (uint32_t)(hi - lo + 1));
+}
+static inline float rng_unit(rng *r) {
+    return (float)(rng_u32(r) >> 8) * 0x1p-23f - 1.0f;
+}
 
 /* NORMAL: about -2..2. WIDE: exponents -40..40. EXTREME: any finite pattern, denormals and zeros among them.
  * SMALL: 2^-70 .. 2^-60, so that products of two underflow. TINY: zero or next to 2^-126, so that a product
@@ -50,11 +56,16 @@ static inline void rng_fill(rng *r, float *x, int64_t n, kind k) {
 }
 
 /* A backend that has only pool, kernels and the attention family. */
-static inline vb__cpu_backend *case_backend(vb__cpu_level level, int32_t threads, int32_t rows, int32_t heads, int32_t dim) {
+static inline vb__cpu_backend *case_backend(vb__cpu_level level, int32_t threads, int32_t rows, int32_t heads,
+                                            int32_t dim) {
     vb__cpu_backend *be = calloc(1, sizeof *be);
     be->level = level;
-    be->o = (vb__cpu_backend_options){.level = (int32_t)level, .threads = threads, .activations = 8, .max_rows = rows,
-                                      .max_heads = heads, .max_head_dim = dim};
+    be->o = (vb__cpu_backend_options){.level = (int32_t)level,
+                                      .threads = threads,
+                                      .activations = 8,
+                                      .max_rows = rows,
+                                      .max_heads = heads,
+                                      .max_head_dim = dim};
     vb__kernels_init(&be->k, level);
     vb_error err;
     if (vb__pool_create(threads, &be->pool, &err) != VB_OK || vb__cpu_attention_init(be, &err) != VB_OK) {

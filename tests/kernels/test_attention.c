@@ -1,5 +1,5 @@
-/* attention: every level, thread count and tile shape against the literal definition of one row, bit by bit; calls
- * of any number of rows against one another; accuracy against f64. `--bench` prints times.
+/* attention: every level, thread count and tile shape against the literal definition of one row, bit by bit;
+ * calls of any number of rows against one another; accuracy against f64. `--bench` prints times.
  *
  * VERBATIM_TEST_SEED and VERBATIM_TEST_ROUNDS change the random part. */
 #include "base/bf16.h"
@@ -32,7 +32,8 @@ typedef struct attn_case {
     int32_t n_seqs;
 } attn_case;
 
-/* A case made concrete: values, pages with every position appended and stale rows behind, the expected output. */
+/* A case made concrete: values, pages with every position appended and stale rows behind, the expected
+ * output. */
 typedef struct attn_data {
     vb__attention_args a;
     vb__seq_rows seqs[MAX_SEQS];
@@ -51,7 +52,8 @@ static void *grab(int64_t bytes) {
 }
 
 static void append(const attn_data *d, int32_t seq, int32_t p, const float *k, const float *v) {
-    vb__kv_append_ref(d->pages[seq][p / 64] + d->a.kv.page_off, d->a.kv.kv_heads, d->a.kv.head_dim, p % 64, k, v);
+    vb__kv_append_ref(d->pages[seq][p / 64] + d->a.kv.page_off, d->a.kv.kv_heads, d->a.kv.head_dim, p % 64, k,
+                      v);
 }
 
 static void open_case(attn_data *d, const attn_case *c, rng *r) {
@@ -59,7 +61,8 @@ static void open_case(attn_data *d, const attn_case *c, rng *r) {
     int32_t width = c->heads * c->dim, kvw = c->kv_heads * c->dim, n_pages = 0;
     for (int32_t i = 0; i < c->n_seqs; i++) d->rows += c->seqs[i].rows;
     d->page_bytes = c->pad + c->kv_heads * vb__kv_head_bytes(c->dim);
-    for (int32_t i = 0; i < c->n_seqs; i++) n_pages += (c->seqs[i].pos0 + c->seqs[i].rows + c->visible_extra + 63) / 64;
+    for (int32_t i = 0; i < c->n_seqs; i++)
+        n_pages += (c->seqs[i].pos0 + c->seqs[i].rows + c->visible_extra + 63) / 64;
     d->memory = grab(n_pages * d->page_bytes);
     int64_t qs = width + 3;
     d->q = grab(d->rows * qs * 4);
@@ -68,9 +71,20 @@ static void open_case(attn_data *d, const attn_case *c, rng *r) {
     d->got = grab(d->rows * (int64_t)(width + 1) * 4);
     rng_fill(r, d->q, d->rows * qs, c->q);
     rng_fill(r, d->gate, d->rows * qs, c->q == BITS ? WIDE : NORMAL);
-    d->a = (vb__attention_args){.q = d->q, .qs = qs, .qh = c->dim, .gate = c->gate ? d->gate : NULL, .gs = qs, .gh = c->dim,
-        .o = d->got, .os = width + 1, .kv = {.page_off = c->pad, .kv_heads = c->kv_heads, .head_dim = c->dim},
-        .heads = c->heads, .scale = c->scale, .window = c->window, .seqs = d->seqs, .n_seqs = c->n_seqs};
+    d->a = (vb__attention_args){.q = d->q,
+                                .qs = qs,
+                                .qh = c->dim,
+                                .gate = c->gate ? d->gate : NULL,
+                                .gs = qs,
+                                .gh = c->dim,
+                                .o = d->got,
+                                .os = width + 1,
+                                .kv = {.page_off = c->pad, .kv_heads = c->kv_heads, .head_dim = c->dim},
+                                .heads = c->heads,
+                                .scale = c->scale,
+                                .window = c->window,
+                                .seqs = d->seqs,
+                                .n_seqs = c->n_seqs};
     uint8_t *page = d->memory;
     int32_t row0 = 0;
     for (int32_t i = 0; i < c->n_seqs; i++) {
@@ -81,7 +95,8 @@ static void open_case(attn_data *d, const attn_case *c, rng *r) {
         d->vals[i] = grab((int64_t)n * 64 * kvw * 4);
         rng_fill(r, d->keys[i], (int64_t)n * 64 * kvw, c->k);
         rng_fill(r, d->vals[i], (int64_t)n * 64 * kvw, c->v);
-        for (int32_t p = 0; p < n * 64; p++) append(d, i, p, d->keys[i] + (int64_t)p * kvw, d->vals[i] + (int64_t)p * kvw);
+        for (int32_t p = 0; p < n * 64; p++)
+            append(d, i, p, d->keys[i] + (int64_t)p * kvw, d->vals[i] + (int64_t)p * kvw);
         d->seqs[i] = (vb__seq_rows){.row0 = row0, .rows = s->rows, .pos0 = s->pos0, .pages = d->pages[i]};
         row0 += s->rows;
         if (c->visible_extra > 0) d->a.visible_end = keys; /* one sequence only */
@@ -90,9 +105,16 @@ static void open_case(attn_data *d, const attn_case *c, rng *r) {
         for (int32_t j = 0; j < c->seqs[i].rows; j++)
             for (int32_t h = 0; h < c->heads; h++) {
                 int64_t row = d->seqs[i].row0 + j, off = row * qs + h * c->dim;
-                vb__attn_tile t = {.q = d->q + off, .rows = 1, .heads = 1, .dim = c->dim, .scale = c->scale,
-                    .pages = d->pages[i], .k_off = c->pad + h / (c->heads / c->kv_heads) * vb__kv_head_bytes(c->dim),
-                    .pos0 = c->seqs[i].pos0 + j, .visible_end = d->a.visible_end, .window = c->window};
+                vb__attn_tile t = {.q = d->q + off,
+                                   .rows = 1,
+                                   .heads = 1,
+                                   .dim = c->dim,
+                                   .scale = c->scale,
+                                   .pages = d->pages[i],
+                                   .k_off = c->pad + h / (c->heads / c->kv_heads) * vb__kv_head_bytes(c->dim),
+                                   .pos0 = c->seqs[i].pos0 + j,
+                                   .visible_end = d->a.visible_end,
+                                   .window = c->window};
                 vb__attn_row_ref(&t, c->gate ? d->gate + off : NULL, d->want + row * width + h * c->dim);
             }
 }
@@ -110,8 +132,10 @@ static void close_case(attn_data *d) {
 }
 
 static void describe(const attn_case *c, char *out, size_t n) {
-    int at = snprintf(out, n, "heads %d/%d dim %d extra %d window %d gate %d kinds %d %d %d scale %g:", c->heads, c->kv_heads,
-                      c->dim, c->visible_extra, c->window, c->gate, (int)c->q, (int)c->k, (int)c->v, (double)c->scale);
+    int at =
+        snprintf(out, n, "heads %d/%d dim %d extra %d window %d gate %d kinds %d %d %d scale %g:", c->heads,
+                 c->kv_heads, c->dim, c->visible_extra, c->window, c->gate, (int)c->q, (int)c->k, (int)c->v,
+                 (double)c->scale);
     for (int32_t i = 0; i < c->n_seqs; i++)
         at += snprintf(out + at, n - (size_t)at, " %d+%d", c->seqs[i].pos0, c->seqs[i].rows);
 }
@@ -123,8 +147,9 @@ static void compare(const attn_data *d, const attn_case *c, const char *what) {
         if (same_bits(d->got + row * (width + 1), d->want + row * width, width, &at)) continue;
         char text[400];
         describe(c, text, sizeof text);
-        fail_msg("%s: row %d head %d dim %d: got %a, want %a (%s)", what, (int)row, (int)(at / c->dim), (int)(at % c->dim),
-                 (double)d->got[row * (width + 1) + at], (double)d->want[row * width + at], text);
+        fail_msg("%s: row %d head %d dim %d: got %a, want %a (%s)", what, (int)row, (int)(at / c->dim),
+                 (int)(at % c->dim), (double)d->got[row * (width + 1) + at],
+                 (double)d->want[row * width + at], text);
     }
 }
 
@@ -144,8 +169,8 @@ static void run_case(const attn_case *c, rng *r, bool few) {
                 vb__cpu_attention(&g_be[level][t]->base, &d.a);
                 assert_int_equal(vb__alloc_calls(), calls);
                 char what[64];
-                snprintf(what, sizeof what, "%s, %d threads, head_chunk %d", vb__cpu_level_name((vb__cpu_level)level),
-                         g_threads[t], chunk);
+                snprintf(what, sizeof what, "%s, %d threads, head_chunk %d",
+                         vb__cpu_level_name((vb__cpu_level)level), g_threads[t], chunk);
                 compare(&d, c, what);
             }
         }
@@ -153,7 +178,9 @@ static void run_case(const attn_case *c, rng *r, bool few) {
     close_case(&d);
 }
 
-static float scale_of(int32_t dim) { return (float)(1.0 / sqrt((double)dim)); }
+static float scale_of(int32_t dim) {
+    return (float)(1.0 / sqrt((double)dim));
+}
 
 static int32_t env_int(const char *name, int32_t standard) {
     const char *s = getenv(name);
@@ -196,11 +223,13 @@ static void random_cases(void **state) {
 static void edges(void **state) {
     (void)state;
     rng r = {7};
-    static const int32_t ends[] = {1, 63, 64, 65, 127, 128, 129, 1023, 1024, 1025, 1087, 2047, 2048, 2049, 3200};
+    static const int32_t ends[] = {1,    63,   64,   65,   127,  128,  129, 1023,
+                                   1024, 1025, 1087, 2047, 2048, 2049, 3200};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         for (int32_t rows = 1; rows <= 5; rows += 2) {
             if (rows > ends[i]) continue;
-            attn_case c = {.heads = 4, .kv_heads = 2, .dim = 32, .gate = rows == 3, .scale = scale_of(32), .n_seqs = 1};
+            attn_case c = {
+                .heads = 4, .kv_heads = 2, .dim = 32, .gate = rows == 3, .scale = scale_of(32), .n_seqs = 1};
             c.seqs[0] = (seq_case){.pos0 = ends[i] - rows, .rows = rows};
             run_case(&c, &r, false);
             c.window = 1100;
@@ -210,15 +239,24 @@ static void edges(void **state) {
         }
 }
 
-/* Backends whose scratch is small, so that a context goes in several rounds, of blocks and of spans; also with many
- * more threads than blocks. */
+/* Backends whose scratch is small, so that a context goes in several rounds, of blocks and of spans; also
+ * with many more threads than blocks. */
 static void rounds_of_a_long_context(void **state) {
     (void)state;
     rng r = {15};
-    static const struct { int32_t heads, kv, rows, context, window; } shapes[] = {
-        {4, 2, 16, 3200, 0}, {4, 2, 16, 3200, 2500}, {3, 1, 32, 12000, 0}, {3, 1, 32, 12000, 11500}, {1, 1, 1, 300, 0}};
+    static const struct {
+        int32_t heads, kv, rows, context, window;
+    } shapes[] = {{4, 2, 16, 3200, 0},
+                  {4, 2, 16, 3200, 2500},
+                  {3, 1, 32, 12000, 0},
+                  {3, 1, 32, 12000, 11500},
+                  {1, 1, 1, 300, 0}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        attn_case c = {.heads = shapes[i].heads, .kv_heads = shapes[i].kv, .dim = 16, .scale = 0.25f, .n_seqs = 1,
+        attn_case c = {.heads = shapes[i].heads,
+                       .kv_heads = shapes[i].kv,
+                       .dim = 16,
+                       .scale = 0.25f,
+                       .n_seqs = 1,
                        .window = shapes[i].window};
         c.seqs[0] = (seq_case){.pos0 = shapes[i].context, .rows = shapes[i].rows};
         attn_data d;
@@ -230,7 +268,8 @@ static void rounds_of_a_long_context(void **state) {
                 memset(d.got, 0x5a, (size_t)(d.rows * (int64_t)(c.heads * 16 + 1)) * 4);
                 vb__cpu_attention(&be->base, &d.a);
                 char what[64];
-                snprintf(what, sizeof what, "%s, %d threads, small scratch", vb__cpu_level_name((vb__cpu_level)level), threads);
+                snprintf(what, sizeof what, "%s, %d threads, small scratch",
+                         vb__cpu_level_name((vb__cpu_level)level), threads);
                 compare(&d, &c, what);
                 case_backend_free(be);
             }
@@ -242,7 +281,8 @@ static void every_row_count(void **state) {
     (void)state;
     rng r = {8};
     for (int32_t rows = 1; rows <= 40; rows++) {
-        attn_case c = {.heads = 8, .kv_heads = 2, .dim = 48, .gate = true, .scale = scale_of(48), .n_seqs = 1};
+        attn_case c = {
+            .heads = 8, .kv_heads = 2, .dim = 48, .gate = true, .scale = scale_of(48), .n_seqs = 1};
         c.seqs[0] = (seq_case){.pos0 = 90, .rows = rows};
         run_case(&c, &r, true);
     }
@@ -251,8 +291,10 @@ static void every_row_count(void **state) {
 static void many_sequences(void **state) {
     (void)state;
     rng r = {9};
-    attn_case c = {.heads = 6, .kv_heads = 2, .dim = 64, .gate = true, .scale = scale_of(64), .n_seqs = MAX_SEQS};
-    for (int32_t i = 0; i < MAX_SEQS; i++) c.seqs[i] = (seq_case){.pos0 = i * i * 17, .rows = i == 4 ? 0 : i == 7 ? 70 : 1 + i % 3};
+    attn_case c = {
+        .heads = 6, .kv_heads = 2, .dim = 64, .gate = true, .scale = scale_of(64), .n_seqs = MAX_SEQS};
+    for (int32_t i = 0; i < MAX_SEQS; i++)
+        c.seqs[i] = (seq_case){.pos0 = i * i * 17, .rows = i == 4 ? 0 : i == 7 ? 70 : 1 + i % 3};
     run_case(&c, &r, false);
     c.kv_heads = 1; /* gqa 6 */
     run_case(&c, &r, true);
@@ -266,7 +308,8 @@ static void many_sequences(void **state) {
 static void no_visible_key(void **state) {
     (void)state;
     rng r = {10};
-    attn_case c = {.heads = 2, .kv_heads = 1, .dim = 32, .gate = true, .scale = 1.0f, .n_seqs = 1, .window = 5};
+    attn_case c = {
+        .heads = 2, .kv_heads = 1, .dim = 32, .gate = true, .scale = 1.0f, .n_seqs = 1, .window = 5};
     c.seqs[0] = (seq_case){.pos0 = 100, .rows = 9};
     attn_data d;
     open_case(&d, &c, &r);
@@ -286,7 +329,8 @@ static void chunking(void **state) {
     (void)state;
     rng r = {12};
     for (int32_t round = 0; round < 16; round++) {
-        attn_case c = {.heads = 4, .kv_heads = 2, .dim = round % 2 ? 32 : 80, .gate = round % 3 == 0, .n_seqs = 1};
+        attn_case c = {
+            .heads = 4, .kv_heads = 2, .dim = round % 2 ? 32 : 80, .gate = round % 3 == 0, .n_seqs = 1};
         c.scale = scale_of(c.dim);
         c.q = c.k = round < 6 || round == 12 ? NORMAL : WIDE;
         if (round > 13) c.scale *= 0x1p-20f;
@@ -321,12 +365,14 @@ static void chunking(void **state) {
                         s.rows = n;
                         s.pos0 = pos0 + at;
                         s.failed = failed;
-                        const float *k = d.keys[0] + (int64_t)pos0 * kvw, *v = d.vals[0] + (int64_t)pos0 * kvw;
+                        const float *k = d.keys[0] + (int64_t)pos0 * kvw,
+                                    *v = d.vals[0] + (int64_t)pos0 * kvw;
                         vb__cpu_kv_append(&be->base, &a.kv, k, kvw, v, kvw, &s, 1);
                         vb__cpu_attention(&be->base, &a);
                     }
                     char what[64];
-                    snprintf(what, sizeof what, "%s, way %d, stale %d", vb__cpu_level_name((vb__cpu_level)level), way, stale);
+                    snprintf(what, sizeof what, "%s, way %d, stale %d",
+                             vb__cpu_level_name((vb__cpu_level)level), way, stale);
                     compare(&d, &c, what);
                 }
             }
@@ -335,14 +381,18 @@ static void chunking(void **state) {
     }
 }
 
-/* Against f64 on the rounded inputs: what is left is the rounding of p to bf16 (2^-9 of a weight), of scores, and
- * of sums. Tolerance: 2^-8 times the largest |v| among the keys. */
+/* Against f64 on the rounded inputs: what is left is the rounding of p to bf16 (2^-9 of a weight), of scores,
+ * and of sums. Tolerance: 2^-8 times the largest |v| among the keys. */
 static void accuracy(void **state) {
     (void)state;
     rng r = {13};
     double worst = 0;
     for (int32_t round = 0; round < 6; round++) {
-        attn_case c = {.heads = 2, .kv_heads = 1, .dim = round < 3 ? 256 : 64, .scale = scale_of(round < 3 ? 256 : 64), .n_seqs = 1};
+        attn_case c = {.heads = 2,
+                       .kv_heads = 1,
+                       .dim = round < 3 ? 256 : 64,
+                       .scale = scale_of(round < 3 ? 256 : 64),
+                       .n_seqs = 1};
         int32_t keys = 300 + round * 300;
         c.seqs[0] = (seq_case){.pos0 = keys - 2, .rows = 2};
         attn_data d;
@@ -367,7 +417,8 @@ static void accuracy(void **state) {
                         o += p[j] * v;
                         if (fabs(v) > big) big = fabs(v);
                     }
-                    double error = fabs(o / sum - (double)d.want[row * c.heads * c.dim + h * c.dim + x]) / big;
+                    double error =
+                        fabs(o / sum - (double)d.want[row * c.heads * c.dim + h * c.dim + x]) / big;
                     if (error > worst) worst = error;
                 }
                 free(p);
@@ -424,15 +475,28 @@ static void bench_one(vb__cpu_level level, int32_t threads, int32_t rows, int32_
     int64_t head = vb__kv_head_bytes(dim), page_bytes = head * kv * layers;
     uint8_t *memory = grab(page_bytes * n), **pages = malloc((size_t)n * sizeof *pages);
     rng r = {3};
-    for (int64_t i = 0; i < page_bytes * n / 2; i++) ((uint16_t *)(void *)memory)[i] = vb__to_bf16(rng_unit(&r));
+    for (int64_t i = 0; i < page_bytes * n / 2; i++)
+        ((uint16_t *)(void *)memory)[i] = vb__to_bf16(rng_unit(&r));
     for (int32_t i = 0; i < n; i++) pages[i] = memory + i * page_bytes;
     int64_t width = heads * dim;
     float *q = grab(rows * width * 4), *gate = grab(rows * width * 4), *o = grab(rows * width * 4);
     rng_fill(&r, q, rows * width, NORMAL);
     rng_fill(&r, gate, rows * width, NORMAL);
     vb__seq_rows s = {.rows = rows, .pos0 = context, .pages = pages};
-    vb__attention_args a = {.q = q, .qs = width, .qh = dim, .gate = gate, .gs = width, .gh = dim, .o = o, .os = width,
-        .kv = {.kv_heads = kv, .head_dim = dim}, .heads = heads, .scale = 1.0f / 16, .head_chunk = true, .seqs = &s, .n_seqs = 1};
+    vb__attention_args a = {.q = q,
+                            .qs = width,
+                            .qh = dim,
+                            .gate = gate,
+                            .gs = width,
+                            .gh = dim,
+                            .o = o,
+                            .os = width,
+                            .kv = {.kv_heads = kv, .head_dim = dim},
+                            .heads = heads,
+                            .scale = 1.0f / 16,
+                            .head_chunk = true,
+                            .seqs = &s,
+                            .n_seqs = 1};
     double seconds[51];
     int32_t runs = rows > 100 || context > 10000 ? 7 : 51;
     for (int32_t i = 0; i < runs; i++) {
@@ -448,9 +512,10 @@ static void bench_one(vb__cpu_level level, int32_t threads, int32_t rows, int32_
     for (int32_t i = 0; i < rows; i++) keys += context + i + 1;
     double bytes = (double)layers * kv * (double)head / 64 * (context + rows);
     double flops = (double)layers * keys * heads * dim * 4;
-    printf("%-7s %d threads %4d rows at %5d: %9.1f us (least %9.1f)  %7.2f MB KV %7.2f GB/s  %8.3f GFLOP %8.1f GFLOP/s\n",
-           vb__cpu_level_name(level), threads, rows, context, t * 1e6, best * 1e6, bytes * 1e-6, bytes / best * 1e-9, flops * 1e-9,
-           flops / best * 1e-9);
+    printf("%-7s %d threads %4d rows at %5d: %9.1f us (least %9.1f)  %7.2f MB KV %7.2f GB/s  %8.3f GFLOP "
+           "%8.1f GFLOP/s\n",
+           vb__cpu_level_name(level), threads, rows, context, t * 1e6, best * 1e6, bytes * 1e-6,
+           bytes / best * 1e-9, flops * 1e-9, flops / best * 1e-9);
     vb__free(memory);
     vb__free(q);
     vb__free(gate);
@@ -461,16 +526,18 @@ static void bench_one(vb__cpu_level level, int32_t threads, int32_t rows, int32_
 
 /* With an argument: only lines whose "level threads rows context" begin with it. */
 static int bench(const char *only) {
-    static const struct { int32_t rows, context; } shapes[] = {{1, 1024}, {1, 8192}, {1, 32000}, {2, 1024}, {4, 1024},
-                                                              {8, 1024}, {16, 1024}, {16, 8192}, {512, 0}, {512, 2048}};
+    static const struct {
+        int32_t rows, context;
+    } shapes[] = {{1, 1024}, {1, 8192},  {1, 32000}, {2, 1024}, {4, 1024},
+                  {8, 1024}, {16, 1024}, {16, 8192}, {512, 0},  {512, 2048}};
     setvbuf(stdout, NULL, _IOLBF, 0);
     printf("%s; 6 layers, 8 query and 2 KV heads of 256\n", vb__cpu_brand());
     for (int32_t threads = 1; threads <= 2; threads++)
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
             for (int32_t level = VB_CPU_AVX2; level <= (int32_t)g_level; level++) {
                 char name[64];
-                snprintf(name, sizeof name, "%s %d %d %d", vb__cpu_level_name((vb__cpu_level)level), threads, shapes[i].rows,
-                         shapes[i].context);
+                snprintf(name, sizeof name, "%s %d %d %d", vb__cpu_level_name((vb__cpu_level)level), threads,
+                         shapes[i].rows, shapes[i].context);
                 if (only == NULL || strncmp(name, only, strlen(only)) == 0)
                     bench_one((vb__cpu_level)level, threads, shapes[i].rows, shapes[i].context, 6);
             }
@@ -485,11 +552,17 @@ int main(int argc, char **argv) {
     for (int32_t l = (int32_t)g_level + 1; l < VB_CPU_LEVELS; l++)
         printf("attention: %s skipped, the CPU lacks it\n", vb__cpu_level_name((vb__cpu_level)l));
     for (int32_t l = 0; l <= (int32_t)g_level; l++)
-        for (int32_t t = 0; t < THREADS; t++) g_be[l][t] = case_backend((vb__cpu_level)l, g_threads[t], MAX_ROWS, MAX_HEADS, 256);
+        for (int32_t t = 0; t < THREADS; t++)
+            g_be[l][t] = case_backend((vb__cpu_level)l, g_threads[t], MAX_ROWS, MAX_HEADS, 256);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_cases),   cmocka_unit_test(edges),          cmocka_unit_test(every_row_count),
-        cmocka_unit_test(many_sequences), cmocka_unit_test(no_visible_key), cmocka_unit_test(chunking),
-        cmocka_unit_test(accuracy),       cmocka_unit_test(fault_changes_rows_only),
+        cmocka_unit_test(random_cases),
+        cmocka_unit_test(edges),
+        cmocka_unit_test(every_row_count),
+        cmocka_unit_test(many_sequences),
+        cmocka_unit_test(no_visible_key),
+        cmocka_unit_test(chunking),
+        cmocka_unit_test(accuracy),
+        cmocka_unit_test(fault_changes_rows_only),
         cmocka_unit_test(rounds_of_a_long_context),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* The head-chunk plan against its published rule, stated here a second way, over every (rows, heads, KV heads)
- * of a grid, and against the published table for 24 query and 2 KV heads. */
+/* The head-chunk plan against its published rule, stated here a second way, over every (rows, heads, KV
+ * heads) of a grid, and against the published table for 24 query and 2 KV heads. */
 #include "backend/head_chunk.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -57,9 +57,11 @@ static void test_grid(void **state) {
 
 static void test_table(void **state) {
     (void)state;
-    static const struct { int32_t rows, per_chunk, chunks; } want[] = {
-        {3, 10, 4}, {4, 8, 4}, {5, 6, 4}, {6, 5, 6}, {7, 4, 6}, {8, 4, 6}, {9, 3, 8}, {10, 3, 8}, {11, 2, 12},
-        {16, 2, 12}, {17, 1, 24}, {32, 1, 24},
+    static const struct {
+        int32_t rows, per_chunk, chunks;
+    } want[] = {
+        {3, 10, 4}, {4, 8, 4},  {5, 6, 4},   {6, 5, 6},   {7, 4, 6},   {8, 4, 6},
+        {9, 3, 8},  {10, 3, 8}, {11, 2, 12}, {16, 2, 12}, {17, 1, 24}, {32, 1, 24},
     };
     vb__head_chunk p;
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {

@@ -1,11 +1,11 @@
 /* The launchers of kv_append and attention. Contracts: ops/kv_append.h, ops/attention.h.
  *
- * A call is cut into tiles: query heads of one KV head for consecutive rows of one sequence, so that K and V are
- * read once for all of them; which (row, head) pairs share a tile follows the head-chunk plan. With enough
- * tiles for all threads each tile is one item. With few (decode, a verify block at depth), blocks or spans of
- * keys become items, their partial results are kept, and a second region folds them in the contract's order;
- * a long context goes in rounds, so that scratch has a fixed size. Both ways give the same bits, because the
- * contract folds blocks within a span, and spans, in one order. */
+ * A call is cut into tiles: query heads of one KV head for consecutive rows of one sequence, so that K and V
+ * are read once for all of them; which (row, head) pairs share a tile follows the head-chunk plan. With
+ * enough tiles for all threads each tile is one item. With few (decode, a verify block at depth), blocks or
+ * spans of keys become items, their partial results are kept, and a second region folds them in the
+ * contract's order; a long context goes in rounds, so that scratch has a fixed size. Both ways give the same
+ * bits, because the contract folds blocks within a span, and spans, in one order. */
 #include "backend/cpu/cpu_backend.h"
 #include "backend/head_chunk.h"
 #include "backend/ops/attention.h"
@@ -13,12 +13,18 @@
 #include "base/alloc.h"
 #include "base/fault.h"
 
-enum { BLOCK = VB_ATTN_BLOCK, SPAN = VB_ATTN_SPAN_BLOCKS, LANES = VB_ATTN_LANES, PARTS_PER_THREAD = 6, MODEL_THREADS = 64 };
+enum {
+    BLOCK = VB_ATTN_BLOCK,
+    SPAN = VB_ATTN_SPAN_BLOCKS,
+    LANES = VB_ATTN_LANES,
+    PARTS_PER_THREAD = 6,
+    MODEL_THREADS = 64
+};
 
 typedef struct tile_rec {
-    int32_t seq, row, rows;     /* rows row.. of the sequence's rows in this call */
-    int32_t head, heads;        /* query heads */
-    int32_t b0, b1;             /* blocks with a key visible to any of the rows */
+    int32_t seq, row, rows; /* rows row.. of the sequence's rows in this call */
+    int32_t head, heads;    /* query heads */
+    int32_t b0, b1;         /* blocks with a key visible to any of the rows */
 } tile_rec;
 
 /* Blocks b0..b1-1 of a tile, of one span, in a round of split work. */
@@ -34,8 +40,8 @@ struct vb__cpu_attention {
     int64_t part_floats; /* of a tile of LANES lanes, the largest head width */
     float *parts;        /* [max_parts * part_floats], shared: split work */
     int64_t max_floats;
-    float *own;          /* per thread: 2 partials */
-    uint8_t *scratch;    /* per thread: VB_ATTN_SCRATCH */
+    float *own;       /* per thread: 2 partials */
+    uint8_t *scratch; /* per thread: VB_ATTN_SCRATCH */
 };
 
 vb_err vb__cpu_attention_init(vb__cpu_backend *be, vb_error *err) {
@@ -133,7 +139,8 @@ typedef struct attn_ctx {
 
 /* Blocks that any of rows row..row+rows-1 sees; an empty range where there is none. */
 static void tile_blocks(const vb__attention_args *a, tile_rec *r) {
-    vb__attn_tile t = {.pos0 = a->seqs[r->seq].pos0 + r->row, .visible_end = a->visible_end, .window = a->window};
+    vb__attn_tile t = {
+        .pos0 = a->seqs[r->seq].pos0 + r->row, .visible_end = a->visible_end, .window = a->window};
     int32_t lo, hi, unused;
     vb__attn_visible(&t, 0, &lo, &unused);
     vb__attn_visible(&t, r->rows - 1, &unused, &hi);
@@ -163,8 +170,11 @@ static int32_t make_tiles(const vb__attention_args *a, struct vb__cpu_attention 
                 for (int32_t first = 0; first < gqa; first += heads) {
                     vb_assert(n < s->max_tiles);
                     tile_rec *r = &s->tiles[n++];
-                    *r = (tile_rec){.seq = i, .row = row, .rows = all - row < rows ? all - row : rows,
-                                    .head = kv * gqa + first, .heads = gqa - first < heads ? gqa - first : heads};
+                    *r = (tile_rec){.seq = i,
+                                    .row = row,
+                                    .rows = all - row < rows ? all - row : rows,
+                                    .head = kv * gqa + first,
+                                    .heads = gqa - first < heads ? gqa - first : heads};
                     tile_blocks(a, r);
                 }
     }
@@ -294,8 +304,8 @@ static void split_fold(void *ctx, int32_t begin, int32_t end, int32_t thread) {
     }
 }
 
-/* This round's units: of every tile, blocks b0 + round0 .. b0 + round1. The round of a tile starts and ends at
- * its own b0 plus a number of blocks, cut where spans end. */
+/* This round's units: of every tile, blocks b0 + round0 .. b0 + round1. The round of a tile starts and ends
+ * at its own b0 plus a number of blocks, cut where spans end. */
 static void make_units(attn_ctx *c, float *parts) {
     c->n_units = 0;
     for (int32_t i = 0; i < c->n_tiles; i++) {
@@ -343,7 +353,8 @@ static void run_split(attn_ctx *c, int32_t longest, int32_t blocks_a_round) {
     }
 }
 
-/* Time of whole tiles handed out in order to `threads` (at most MODEL_THREADS) threads, in blocks times lanes. */
+/* Time of whole tiles handed out in order to `threads` (at most MODEL_THREADS) threads, in blocks times
+ * lanes. */
 static int64_t whole_time(const attn_ctx *c, int32_t threads, int64_t *total) {
     int64_t busy[MODEL_THREADS] = {0};
     *total = 0;
@@ -361,7 +372,8 @@ static int64_t whole_time(const attn_ctx *c, int32_t threads, int64_t *total) {
     return longest;
 }
 
-/* Whether splitting the tiles pays, and then how: fills group, slot, acc; returns blocks of a round, else 0. */
+/* Whether splitting the tiles pays, and then how: fills group, slot, acc; returns blocks of a round, else 0.
+ */
 static int32_t plan_split(attn_ctx *c, int32_t *longest) {
     int32_t threads = vb__pool_threads(c->be->pool);
     if (threads == 1 || c->n_tiles >= 8 * threads) return 0;

@@ -4,35 +4,35 @@
  * limits    dim even, 2..256; any context; scale f32
  * visible   row at position p sees keys lo <= key < hi: hi = visible_end, or p+1 when that is 0;
  *           lo = max(0, p-window+1), or 0 when window is 0
- * order     q to_bf16. Block b is positions 64b..64b+63; blocks without a visible key are skipped. In a block:
- *             dot(q, k) in linear_bf16 order over dim: per 32 k-values (dim padded with zeros) the even and
- *               the odd products run in two fma chains from +0, k ascending; the chains are added; that sum is
- *               added to the accumulator, which starts at +0
- *             s = dot * scale for visible keys; m_b = the largest visible s that is not a NaN, -inf if none
- *             p = to_bf16(exp(s - m_b)), p = +0 for masked keys
- *             l_b = sum of p, o_b[d] = sum of p * v[d], both in linear_bf16 order over all 64 keys (l_b: v = 1)
- *           Blocks fold, ascending, within a span of 1024 positions (from position 0): M = max(m, m_b),
- *           alpha = exp(m - M), beta = exp(m_b - M), l = fma(l, alpha, l_b * beta), o likewise, m = M. The first
- *           block with a visible key of a span is copied. Spans fold the same way, ascending; the first copied.
- *           Result r = o / l + (+0), or +0 for a row that sees no key; with a gate r * (1 / (1 + exp(-gate))),
- *           every operation rounded.
- * class     cpu: every variant returns the reference's bits; a NaN result is a NaN (payload unspecified)
+ * order     q to_bf16. Block b is positions 64b..64b+63; blocks without a visible key are skipped. In a
+ * block: dot(q, k) in linear_bf16 order over dim: per 32 k-values (dim padded with zeros) the even and the
+ * odd products run in two fma chains from +0, k ascending; the chains are added; that sum is added to the
+ * accumulator, which starts at +0 s = dot * scale for visible keys; m_b = the largest visible s that is not a
+ * NaN, -inf if none p = to_bf16(exp(s - m_b)), p = +0 for masked keys l_b = sum of p, o_b[d] = sum of p *
+ * v[d], both in linear_bf16 order over all 64 keys (l_b: v = 1) Blocks fold, ascending, within a span of 1024
+ * positions (from position 0): M = max(m, m_b), alpha = exp(m - M), beta = exp(m_b - M), l = fma(l, alpha,
+ * l_b * beta), o likewise, m = M. The first block with a visible key of a span is copied. Spans fold the same
+ * way, ascending; the first copied. Result r = o / l + (+0), or +0 for a row that sees no key; with a gate r
+ * * (1 / (1 + exp(-gate))), every operation rounded. class     cpu: every variant returns the reference's
+ * bits; a NaN result is a NaN (payload unspecified)
  *
  * Why the other rows of a page cannot matter. Rows beyond a sequence's length, or beyond this row's own
- * position, hold zeros, rejected drafts or later rows of the same call: finite always (kv_append). Their p is +0.
+ * position, hold zeros, rejected drafts or later rows of the same call: finite always (kv_append). Their p is
+ * +0.
  *   - fma(+0, v, c) = c for every c that is not a zero, and a zero otherwise. So such a row can at most
- *     decide the sign of a zero c: a chain starts at +0 and stays +0 through such terms (+0 + -0 = +0), but one
- *     that a negative underflow has flushed to -0 comes out as +0 or -0, after the sign of v.
- *   - A zero of either sign, as a term, gives the same sum with anything that is not a zero. So that difference
- *     stays one in the sign of a zero through chains, blocks, folds and the division, and the addition of +0
- *     at the end removes it (-0 + +0 = +0): the result does not depend on it.
- * The same argument covers zeros in scores (s - m_b and exp take both zeros alike), so zeros of either sign may
- * pad dim, and maxima may return either zero.
- * NaN: pages are finite, so a score is a NaN only through q (a value that is not finite, or an overflow). Then
- * that key's p is NaN, l_b, l and so all of r are NaN; the same where the largest score is an infinity.
+ *     decide the sign of a zero c: a chain starts at +0 and stays +0 through such terms (+0 + -0 = +0), but
+ * one that a negative underflow has flushed to -0 comes out as +0 or -0, after the sign of v.
+ *   - A zero of either sign, as a term, gives the same sum with anything that is not a zero. So that
+ * difference stays one in the sign of a zero through chains, blocks, folds and the division, and the addition
+ * of +0 at the end removes it (-0 + +0 = +0): the result does not depend on it. The same argument covers
+ * zeros in scores (s - m_b and exp take both zeros alike), so zeros of either sign may pad dim, and maxima
+ * may return either zero. NaN: pages are finite, so a score is a NaN only through q (a value that is not
+ * finite, or an overflow). Then that key's p is NaN, l_b, l and so all of r are NaN; the same where the
+ * largest score is an infinity.
  *
  * threads   (sequence, KV head, lanes, spans) are items; within a block a lane is never split
- * cost      a lane and visible block: 64*dim*4 FLOPs of dot products, each for q and p; K and V are 64*dim*4 bytes
+ * cost      a lane and visible block: 64*dim*4 FLOPs of dot products, each for q and p; K and V are 64*dim*4
+ * bytes
  */
 #ifndef VB_OPS_ATTENTION_H
 #define VB_OPS_ATTENTION_H
@@ -74,11 +74,16 @@ static inline void vb__attn_visible(const vb__attn_tile *t, int32_t row, int32_t
     if (*hi > t->key_hi) *hi = t->key_hi;
 }
 
-/* A partial result, (m, l, o) of every lane of a tile: floats m[L], l[L], o[lanes][O]; L is lanes rounded up to 16, O
- * dim rounded up to 16 and 16 more, so that the rows of a tile do not fall on the same cache sets. l == 0 says that
- * the lane has seen no key yet (else l >= 1, or a NaN). 64-byte aligned. Elements beyond lanes and dim are unspecified. */
-static inline int32_t vb__attn_round16(int32_t n) { return (n + 15) & ~15; }
-static inline int32_t vb__attn_o_stride(int32_t dim) { return vb__attn_round16(dim) + 16; }
+/* A partial result, (m, l, o) of every lane of a tile: floats m[L], l[L], o[lanes][O]; L is lanes rounded up
+ * to 16, O dim rounded up to 16 and 16 more, so that the rows of a tile do not fall on the same cache sets. l
+ * == 0 says that the lane has seen no key yet (else l >= 1, or a NaN). 64-byte aligned. Elements beyond lanes
+ * and dim are unspecified. */
+static inline int32_t vb__attn_round16(int32_t n) {
+    return (n + 15) & ~15;
+}
+static inline int32_t vb__attn_o_stride(int32_t dim) {
+    return vb__attn_round16(dim) + 16;
+}
 static inline int64_t vb__attn_part_floats(int32_t lanes, int32_t dim) {
     return 2 * vb__attn_round16(lanes) + (int64_t)lanes * vb__attn_o_stride(dim);
 }
@@ -89,7 +94,8 @@ static inline float *vb__attn_part_o(float *part, int32_t lanes, int32_t lane, i
 /* Blocks b0..b1-1, all of one span. each: one partial per block, at part, part + vb__attn_part_floats, ...;
  * else the fold of them all. */
 typedef void vb__attn_blocks_fn(const vb__attn_tile *t, int32_t b0, int32_t b1, bool each, float *part);
-/* Folds partial `b` into `a`, lanes lane0..lane1-1: a copy where a has seen nothing; b unchanged where b has not. */
+/* Folds partial `b` into `a`, lanes lane0..lane1-1: a copy where a has seen nothing; b unchanged where b has
+ * not. */
 #define VB_ATTN_FOLD_ARGS float *a, const float *b, int32_t lanes, int32_t lane0, int32_t lane1, int32_t dim
 typedef void vb__attn_fold_fn(VB_ATTN_FOLD_ARGS);
 /* One lane's result, o[0..dim-1]; gate may be NULL. */

@@ -9,8 +9,14 @@ bool vb__kv_append_ref(VB_KV_APPEND_ARGS) {
         uint16_t *vp = kp + (int64_t)dim * 64;
         for (int32_t d = 0; d < dim; d++) {
             uint16_t kb = vb__to_bf16(k[(int64_t)h * dim + d]), vb = vb__to_bf16(v[(int64_t)h * dim + d]);
-            if (!vb__bf16_finite(kb)) { kb = 0; finite = false; }
-            if (!vb__bf16_finite(vb)) { vb = 0; finite = false; }
+            if (!vb__bf16_finite(kb)) {
+                kb = 0;
+                finite = false;
+            }
+            if (!vb__bf16_finite(vb)) {
+                vb = 0;
+                finite = false;
+            }
             kp[vb__kv_k_index(dim, slot, d)] = kb;
             vp[vb__kv_v_index(dim, slot, d)] = vb;
         }

@@ -1,11 +1,12 @@
 /* attention, AMX. Contract and order: ops/attention.h.
  *
- * A is 16 lanes by 32 values in bf16 (queries, then p), B is K or V as stored, C is 16 lanes by 16 keys or dims. tdpbf16ps
- * sums in the contract's order by itself. l_b is a product with a tile of ones. Lanes go in groups of 16, two groups
- * together where there are that many, so that a tile of B serves both. Softmax and fold are vector code, lane by lane.
+ * A is 16 lanes by 32 values in bf16 (queries, then p), B is K or V as stored, C is 16 lanes by 16 keys or
+ * dims. tdpbf16ps sums in the contract's order by itself. l_b is a product with a tile of ones. Lanes go in
+ * groups of 16, two groups together where there are that many, so that a tile of B serves both. Softmax and
+ * fold are vector code, lane by lane.
  *
- * Queries are padded with zeros to 16 lanes and 32 dims; the tile of K that stands against padded dims reads on into
- * the next keys or V, which are finite. */
+ * Queries are padded with zeros to 16 lanes and 32 dims; the tile of K that stands against padded dims reads
+ * on into the next keys or V, which are finite. */
 #include "backend/cpu/x86/amx.h"
 #include "backend/cpu/x86/attention_avx512.h"
 #include <stddef.h>
@@ -31,8 +32,8 @@ _Static_assert(sizeof(scratch) <= VB_ATTN_SCRATCH, "the scratch of a tile kernel
 
 /* f32 patterns of bf16 values, 32 of them in order, to bf16. */
 static inline __m512i narrow(__m512i lo, __m512i hi) {
-    const __m512i odd_words = _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29, 27,
-                                               25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
+    const __m512i odd_words = _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33,
+                                               31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
     return _mm512_permutex2var_epi16(lo, odd_words, hi);
 }
 
@@ -50,7 +51,8 @@ static void round_queries(const vb__attn_tile *t, uint8_t *q, int32_t lanes) {
     }
 }
 
-/* Asks for `bytes` of memory that is needed next; spread over the tile products of the first group of lanes. */
+/* Asks for `bytes` of memory that is needed next; spread over the tile products of the first group of lanes.
+ */
 static inline void fetch(const uint8_t *p, int32_t bytes) {
     for (int32_t i = 0; i < bytes; i += 64) _mm_prefetch((const char *)p + i, _MM_HINT_T1);
 }
@@ -121,8 +123,8 @@ static void softmax(const vb__attn_tile *t, scratch *s, int32_t lanes) {
 }
 
 /* One tile of 16 columns of o_b, lanes lane.., into the partial or onto it. */
-static inline void fold_columns(const float *ob, const attn_lanes *f, int32_t lane, int32_t n, float *o, int64_t os,
-                                bool copy) {
+static inline void fold_columns(const float *ob, const attn_lanes *f, int32_t lane, int32_t n, float *o,
+                                int64_t os, bool copy) {
     for (int32_t i = 0; i < n; i++, ob += 16, o += os) {
         __m512 x = _mm512_load_ps(ob);
         if (!copy)
@@ -132,10 +134,10 @@ static inline void fold_columns(const float *ob, const attn_lanes *f, int32_t la
     }
 }
 
-/* The values' product of up to two groups of lanes from `lane`. Tiles are folded RING - 1 tiles after they were
- * computed, so that a load does not wait for the store of a tile. */
-static void values(scratch *s, int32_t lane, int32_t lanes, const uint8_t *v, int64_t vs, int32_t tiles, float *o, int64_t os,
-                   bool copy, const uint8_t *ahead) {
+/* The values' product of up to two groups of lanes from `lane`. Tiles are folded RING - 1 tiles after they
+ * were computed, so that a load does not wait for the store of a tile. */
+static void values(scratch *s, int32_t lane, int32_t lanes, const uint8_t *v, int64_t vs, int32_t tiles,
+                   float *o, int64_t os, bool copy, const uint8_t *ahead) {
     const uint8_t *p = s->p + lane * PS;
     bool two = lanes > 16;
     VB_TILE_LOAD(4, p, PS);
@@ -190,7 +192,8 @@ static void copy_v_tail(const uint8_t *v, int32_t dim, uint8_t *tail) {
         _mm512_store_si512(tail + p * 64, _mm512_maskz_loadu_epi32(m, v + (int64_t)p * dim * 4));
 }
 
-static void one_block(const vb__attn_tile *t, scratch *s, int32_t b, const uint8_t *next, float *part, bool first) {
+static void one_block(const vb__attn_tile *t, scratch *s, int32_t b, const uint8_t *next, float *part,
+                      bool first) {
     int32_t lanes = t->rows * t->heads, dim = t->dim;
     const uint8_t *k = t->pages[b] + t->k_off, *v = k + 128 * dim;
     for (int32_t i = 0; i < lanes; i += 32) {
@@ -216,7 +219,8 @@ void vb__attn_blocks_amx(const vb__attn_tile *t, int32_t b0, int32_t b1, bool ea
         vb__attn_blocks_avx512(t, b0, b1, each, part);
         return;
     }
-    static const vb__tile_config config = {.palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+    static const vb__tile_config config = {.palette = 1,
+                                           .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
                                            .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
     scratch *s = t->scratch;
     int32_t lanes = t->rows * t->heads, dim = t->dim, padded = vb__attn_round16(lanes);

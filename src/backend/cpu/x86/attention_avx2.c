@@ -1,9 +1,9 @@
 /* attention, AVX2. Contract and order: ops/attention.h.
  *
- * Both products of a block are the same small matrix product: C[lane][8 columns] = A[lane][k] * B, where B is as stored,
- * words of an even and an odd k-value: a shift gives the even values, a mask the odd ones. A lane's chains are two
- * registers. Three lanes and 16 columns go together: 12 chains of the 16 registers, as many as there are fmas under
- * way, and 24 fmas to 10 loads; fewer lanes take more columns. */
+ * Both products of a block are the same small matrix product: C[lane][8 columns] = A[lane][k] * B, where B is
+ * as stored, words of an even and an odd k-value: a shift gives the even values, a mask the odd ones. A
+ * lane's chains are two registers. Three lanes and 16 columns go together: 12 chains of the 16 registers, as
+ * many as there are fmas under way, and 24 fmas to 10 loads; fewer lanes take more columns. */
 #include "backend/cpu/x86/attention_lanes.h"
 #include "backend/cpu/x86/vmath_avx2.h"
 
@@ -24,22 +24,24 @@ _Static_assert(sizeof(scratch) <= VB_ATTN_SCRATCH, "the scratch of a tile kernel
 typedef enum goal { SCORES, COPY, FOLD } goal;
 
 typedef struct product {
-    const float *a;  /* lane i, value k at a + i*as + k */
+    const float *a;   /* lane i, value k at a + i*as + k */
     const uint8_t *b; /* tile t of 16 columns, pair p of k-values at b + t*bt + p*bs */
     int64_t bs, bt;
     int32_t pairs;
     float *c; /* lane i, tile t at c + i*cs + t*16 */
     int64_t cs;
     const float *alpha, *beta; /* FOLD: c = fma(c, alpha[lane], sum * beta[lane]) */
-    const uint8_t *ahead; /* memory that is needed next, as long as B; prefetched by the first panel */
-    int64_t ahead_step;   /* 32 for each half tile, or 0 in other panels */
+    const uint8_t *ahead;      /* memory that is needed next, as long as B; prefetched by the first panel */
+    int64_t ahead_step;        /* 32 for each half tile, or 0 in other panels */
 } product;
 
-static inline __m256i load(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
+static inline __m256i load(const uint8_t *p) {
+    return _mm256_loadu_si256((const __m256i *)(const void *)p);
+}
 
 /* L lanes, H half tiles (of 8 columns) from half `half` of tile 0; L, H constant after inlining. */
-__attribute__((always_inline)) static inline void multiply(const product *p, const int L, const int H, int32_t half,
-                                                           const int as, const goal g) {
+__attribute__((always_inline)) static inline void multiply(const product *p, const int L, const int H,
+                                                           int32_t half, const int as, const goal g) {
     __m256 acc[6], even[6], odd[6];
     const __m256i high = _mm256_set1_epi32((int32_t)0xffff0000);
     const uint8_t *ahead = p->ahead + half * p->ahead_step * p->pairs;
@@ -56,7 +58,8 @@ __attribute__((always_inline)) static inline void multiply(const product *p, con
             _mm_prefetch((const char *)ahead, _MM_HINT_T0);
             if (H == 4) _mm_prefetch((const char *)ahead + 64, _MM_HINT_T0);
             ahead += ahead_step;
-            /* A broadcast serves H columns, a column's word L lanes; B is read twice, for want of registers. */
+            /* A broadcast serves H columns, a column's word L lanes; B is read twice, for want of registers.
+             */
             __m256 w[4];
 #pragma GCC unroll 4
             for (int t = 0; t < H; t++)
@@ -93,9 +96,10 @@ __attribute__((always_inline)) static inline void multiply(const product *p, con
         }
 }
 
-/* `lanes` lanes from lane 0, `tiles` tiles of 16 columns: three lanes at a time, the last four or five together. */
-__attribute__((always_inline)) static inline void multiply_all(const product *all, int32_t lanes, int32_t tiles,
-                                                               const int as, const goal g) {
+/* `lanes` lanes from lane 0, `tiles` tiles of 16 columns: three lanes at a time, the last four or five
+ * together. */
+__attribute__((always_inline)) static inline void multiply_all(const product *all, int32_t lanes,
+                                                               int32_t tiles, const int as, const goal g) {
     for (int32_t t = 0, step; t < tiles; t += step) {
         step = lanes == 1 && tiles - t >= 2 ? 2 : 1;
         for (int32_t lane = 0, n; lane < lanes; lane += n) {
@@ -131,9 +135,15 @@ __attribute__((always_inline)) static inline void multiply_all(const product *al
     }
 }
 
-static void scores(const product *p, int32_t lanes) { multiply_all(p, lanes, 4, QS, SCORES); }
-static void values_copy(const product *p, int32_t lanes, int32_t tiles) { multiply_all(p, lanes, tiles, PS, COPY); }
-static void values_fold(const product *p, int32_t lanes, int32_t tiles) { multiply_all(p, lanes, tiles, PS, FOLD); }
+static void scores(const product *p, int32_t lanes) {
+    multiply_all(p, lanes, 4, QS, SCORES);
+}
+static void values_copy(const product *p, int32_t lanes, int32_t tiles) {
+    multiply_all(p, lanes, tiles, PS, COPY);
+}
+static void values_fold(const product *p, int32_t lanes, int32_t tiles) {
+    multiply_all(p, lanes, tiles, PS, FOLD);
+}
 
 /* All bits set in the first n of 8 words. */
 static inline __m256i first_words(int32_t n) {
@@ -167,7 +177,8 @@ static void round_queries(const vb__attn_tile *t, float *q) {
             const float *src = t->q + r * t->qs + h * t->qh;
             int32_t d = 0;
             for (; d + 8 <= t->dim; d += 8) _mm256_store_ps(q + d, to_bf16(_mm256_loadu_ps(src + d)));
-            if (d < t->dim) _mm256_store_ps(q + d, to_bf16(_mm256_maskload_ps(src + d, first_words(t->dim - d))));
+            if (d < t->dim)
+                _mm256_store_ps(q + d, to_bf16(_mm256_maskload_ps(src + d, first_words(t->dim - d))));
         }
 }
 
@@ -223,8 +234,8 @@ static inline float sum_p(const float *p) {
 }
 
 /* The fold's factors, and m and l of the partial. first: the partial's first block, m and l are set.
- * A lane that saw nothing before has m = -inf, l = 0 (and o = 0): the formula then gives alpha 0, beta 1, which
- * is the copy that the contract asks for. A lane that sees nothing in this block keeps all it has. */
+ * A lane that saw nothing before has m = -inf, l = 0 (and o = 0): the formula then gives alpha 0, beta 1,
+ * which is the copy that the contract asks for. A lane that sees nothing in this block keeps all it has. */
 static void fold_factors(attn_lanes *s, int32_t lanes, float *m, float *l, bool first) {
     for (int32_t i = 0; i < lanes; i += 8) {
         uint32_t bits = 0;
@@ -244,7 +255,8 @@ static void fold_factors(attn_lanes *s, int32_t lanes, float *m, float *l, bool 
         _mm256_store_ps(s->alpha + i, alpha);
         _mm256_store_ps(s->beta + i, beta);
         _mm256_store_ps(m + i, big);
-        _mm256_store_ps(l + i, _mm256_blendv_ps(lo, _mm256_fmadd_ps(lo, alpha, _mm256_mul_ps(lb, beta)), see));
+        _mm256_store_ps(l + i,
+                        _mm256_blendv_ps(lo, _mm256_fmadd_ps(lo, alpha, _mm256_mul_ps(lb, beta)), see));
     }
 }
 
@@ -261,14 +273,22 @@ static void copy_v_tail(const uint8_t *v, int32_t dim, uint8_t *tail) {
 static void one_block(const vb__attn_tile *t, scratch *s, int32_t b, int32_t next, float *part, bool first) {
     int32_t lanes = t->rows * t->heads, dim = t->dim;
     const uint8_t *k = t->pages[b] + t->k_off, *v = k + 128 * dim;
-    product qk = {.a = s->q, .b = k, .bs = 64, .bt = dim * 32, .pairs = dim / 2, .c = s->s, .cs = PS, .ahead = v};
+    product qk = {
+        .a = s->q, .b = k, .bs = 64, .bt = dim * 32, .pairs = dim / 2, .c = s->s, .cs = PS, .ahead = v};
     scores(&qk, lanes);
     for (int32_t i = 0; i < lanes; i++)
         s->lanes.mb[i] = softmax_lane(s->s + i * PS, t->scale, s->lanes.seen[i]);
     for (int32_t i = 0; i < lanes; i++) s->lanes.lb[i] = sum_p(s->s + i * PS);
     fold_factors(&s->lanes, lanes, part, part + vb__attn_round16(lanes), first);
-    product pv = {.a = s->s, .b = v, .bs = dim * 4, .bt = 64, .pairs = 32, .c = vb__attn_part_o(part, lanes, 0, dim),
-                  .cs = vb__attn_o_stride(dim), .alpha = s->lanes.alpha, .beta = s->lanes.beta,
+    product pv = {.a = s->s,
+                  .b = v,
+                  .bs = dim * 4,
+                  .bt = 64,
+                  .pairs = 32,
+                  .c = vb__attn_part_o(part, lanes, 0, dim),
+                  .cs = vb__attn_o_stride(dim),
+                  .alpha = s->lanes.alpha,
+                  .beta = s->lanes.beta,
                   .ahead = t->pages[next] + t->k_off};
     if (first) values_copy(&pv, lanes, dim / 16);
     else values_fold(&pv, lanes, dim / 16);
@@ -318,7 +338,8 @@ void vb__attn_fold_avx2(VB_ATTN_FOLD_ARGS) {
         *l = __builtin_fmaf(*l, alpha, lb * beta);
         __m256 va = _mm256_set1_ps(alpha), vb = _mm256_set1_ps(beta);
         for (int32_t d = 0; d < n; d += 8)
-            _mm256_store_ps(o + d, _mm256_fmadd_ps(_mm256_load_ps(o + d), va, _mm256_mul_ps(_mm256_load_ps(ob + d), vb)));
+            _mm256_store_ps(
+                o + d, _mm256_fmadd_ps(_mm256_load_ps(o + d), va, _mm256_mul_ps(_mm256_load_ps(ob + d), vb)));
     }
 }
 
@@ -326,7 +347,8 @@ void vb__attn_finish_avx2(VB_ATTN_FINISH_ARGS) {
     __m256 vl = _mm256_set1_ps(l), zero = _mm256_setzero_ps();
     for (int32_t d = 0; d < dim; d += 8) {
         __m256i mask = first_words(dim - d);
-        __m256 r = l == 0.0f ? zero : _mm256_add_ps(_mm256_div_ps(_mm256_maskload_ps(po + d, mask), vl), zero);
+        __m256 r =
+            l == 0.0f ? zero : _mm256_add_ps(_mm256_div_ps(_mm256_maskload_ps(po + d, mask), vl), zero);
         if (gate != NULL) r = _mm256_mul_ps(r, vb__sigmoid_avx2(_mm256_maskload_ps(gate + d, mask)));
         _mm256_maskstore_ps(o + d, mask, r);
     }

@@ -1,10 +1,10 @@
 /* attention, AVX-512. Contract and order: ops/attention.h.
  *
- * Both products of a block are the same small matrix product: C[lane][16 columns] = A[lane][k] * B, where B is as
- * stored, words of an even and an odd k-value. One zmm of B gives the even values by a shift, the odd ones by a
- * mask; each lane's chains are two registers, and A enters as a broadcast memory operand of the fma. Up to 12 lanes
- * go together (24 chains), so that a load of B and its two operations serve 24 fmas; with one to three lanes several
- * column tiles go together, to hide the latency of the fma. */
+ * Both products of a block are the same small matrix product: C[lane][16 columns] = A[lane][k] * B, where B
+ * is as stored, words of an even and an odd k-value. One zmm of B gives the even values by a shift, the odd
+ * ones by a mask; each lane's chains are two registers, and A enters as a broadcast memory operand of the
+ * fma. Up to 12 lanes go together (24 chains), so that a load of B and its two operations serve 24 fmas; with
+ * one to three lanes several column tiles go together, to hide the latency of the fma. */
 #include "backend/cpu/x86/attention_avx512.h"
 
 enum {
@@ -25,20 +25,20 @@ _Static_assert(sizeof(scratch) <= VB_ATTN_SCRATCH, "the scratch of a tile kernel
 typedef enum goal { SCORES, COPY, FOLD } goal;
 
 typedef struct product {
-    const float *a;  /* lane i, value k at a + i*as + k */
+    const float *a;   /* lane i, value k at a + i*as + k */
     const uint8_t *b; /* tile t, pair p of k-values at b + t*bt + p*bs: 16 columns */
     int64_t bs, bt;
     int32_t pairs;
     float *c; /* lane i, tile t at c + i*cs + t*16 */
     int64_t cs;
     const float *alpha, *beta; /* FOLD: c = fma(c, alpha[lane], sum * beta[lane]) */
-    const uint8_t *ahead; /* memory that is needed next, as long as B; prefetched by the first panel */
-    int64_t ahead_step;   /* 64, or 0 in other panels */
+    const uint8_t *ahead;      /* memory that is needed next, as long as B; prefetched by the first panel */
+    int64_t ahead_step;        /* 64, or 0 in other panels */
 } product;
 
 /* L lanes, T tiles; both constant after inlining. */
-__attribute__((always_inline)) static inline void multiply(const product *p, const int L, const int T, const int as,
-                                                           const goal g) {
+__attribute__((always_inline)) static inline void multiply(const product *p, const int L, const int T,
+                                                           const int as, const goal g) {
     __m512 acc[PANEL], even[PANEL], odd[PANEL];
     const __m512i high = _mm512_set1_epi32((int32_t)0xffff0000);
     const uint8_t *ahead = p->ahead;
@@ -66,8 +66,7 @@ __attribute__((always_inline)) static inline void multiply(const product *p, con
             }
         }
 #pragma GCC unroll 12
-        for (int i = 0; i < L * T; i++)
-            acc[i] = _mm512_add_ps(acc[i], _mm512_add_ps(even[i], odd[i]));
+        for (int i = 0; i < L * T; i++) acc[i] = _mm512_add_ps(acc[i], _mm512_add_ps(even[i], odd[i]));
     }
 #pragma GCC unroll 12
     for (int i = 0; i < L; i++)
@@ -83,8 +82,8 @@ __attribute__((always_inline)) static inline void multiply(const product *p, con
 }
 
 /* `lanes` lanes from lane 0, `tiles` tiles, in panels of nearly equal size. */
-__attribute__((always_inline)) static inline void multiply_all(const product *all, int32_t lanes, int32_t tiles,
-                                                               const int as, const goal g) {
+__attribute__((always_inline)) static inline void multiply_all(const product *all, int32_t lanes,
+                                                               int32_t tiles, const int as, const goal g) {
     int32_t panels = (lanes + PANEL - 1) / PANEL;
     for (int32_t t = 0; t < tiles;) {
         int32_t step = 1;
@@ -103,20 +102,28 @@ __attribute__((always_inline)) static inline void multiply_all(const product *al
             lane += n;
             switch (n) {
             case 1:
-                if (tiles - t >= 4) { multiply(&p, 1, 4, as, g); step = 4; }
-                else multiply(&p, 1, 1, as, g);
+                if (tiles - t >= 4) {
+                    multiply(&p, 1, 4, as, g);
+                    step = 4;
+                } else multiply(&p, 1, 1, as, g);
                 break;
             case 2:
-                if (tiles - t >= 4) { multiply(&p, 2, 4, as, g); step = 4; }
-                else multiply(&p, 2, 1, as, g);
+                if (tiles - t >= 4) {
+                    multiply(&p, 2, 4, as, g);
+                    step = 4;
+                } else multiply(&p, 2, 1, as, g);
                 break;
             case 3:
-                if (tiles - t >= 2) { multiply(&p, 3, 2, as, g); step = 2; }
-                else multiply(&p, 3, 1, as, g);
+                if (tiles - t >= 2) {
+                    multiply(&p, 3, 2, as, g);
+                    step = 2;
+                } else multiply(&p, 3, 1, as, g);
                 break;
             case 4:
-                if (tiles - t >= 2) { multiply(&p, 4, 2, as, g); step = 2; }
-                else multiply(&p, 4, 1, as, g);
+                if (tiles - t >= 2) {
+                    multiply(&p, 4, 2, as, g);
+                    step = 2;
+                } else multiply(&p, 4, 1, as, g);
                 break;
             case 5: multiply(&p, 5, 1, as, g); break;
             case 6: multiply(&p, 6, 1, as, g); break;
@@ -132,9 +139,15 @@ __attribute__((always_inline)) static inline void multiply_all(const product *al
     }
 }
 
-static void scores(const product *p, int32_t lanes) { multiply_all(p, lanes, 4, QS, SCORES); }
-static void values_copy(const product *p, int32_t lanes, int32_t tiles) { multiply_all(p, lanes, tiles, PS, COPY); }
-static void values_fold(const product *p, int32_t lanes, int32_t tiles) { multiply_all(p, lanes, tiles, PS, FOLD); }
+static void scores(const product *p, int32_t lanes) {
+    multiply_all(p, lanes, 4, QS, SCORES);
+}
+static void values_copy(const product *p, int32_t lanes, int32_t tiles) {
+    multiply_all(p, lanes, tiles, PS, COPY);
+}
+static void values_fold(const product *p, int32_t lanes, int32_t tiles) {
+    multiply_all(p, lanes, tiles, PS, FOLD);
+}
 
 static void round_queries(const vb__attn_tile *t, float *q) {
     for (int32_t r = 0; r < t->rows; r++)
@@ -180,12 +193,20 @@ static void copy_v_tail(const uint8_t *v, int32_t dim, uint8_t *tail) {
 static void one_block(const vb__attn_tile *t, scratch *s, int32_t b, int32_t next, float *part, bool first) {
     int32_t lanes = t->rows * t->heads, dim = t->dim;
     const uint8_t *k = t->pages[b] + t->k_off, *v = k + 128 * dim;
-    product qk = {.a = s->q, .b = k, .bs = 64, .bt = dim * 32, .pairs = dim / 2, .c = s->s, .cs = PS, .ahead = v};
+    product qk = {
+        .a = s->q, .b = k, .bs = 64, .bt = dim * 32, .pairs = dim / 2, .c = s->s, .cs = PS, .ahead = v};
     scores(&qk, lanes);
     softmax(t, s, lanes);
     attn_fold_factors(&s->lanes, lanes, part, part + vb__attn_round16(lanes), first);
-    product pv = {.a = s->s, .b = v, .bs = dim * 4, .bt = 64, .pairs = 32, .c = vb__attn_part_o(part, lanes, 0, dim),
-                  .cs = vb__attn_o_stride(dim), .alpha = s->lanes.alpha, .beta = s->lanes.beta,
+    product pv = {.a = s->s,
+                  .b = v,
+                  .bs = dim * 4,
+                  .bt = 64,
+                  .pairs = 32,
+                  .c = vb__attn_part_o(part, lanes, 0, dim),
+                  .cs = vb__attn_o_stride(dim),
+                  .alpha = s->lanes.alpha,
+                  .beta = s->lanes.beta,
                   .ahead = t->pages[next] + t->k_off};
     if (first) values_copy(&pv, lanes, dim / 16);
     else values_fold(&pv, lanes, dim / 16);
@@ -235,7 +256,8 @@ void vb__attn_fold_avx512(VB_ATTN_FOLD_ARGS) {
         *l = __builtin_fmaf(*l, alpha, lb * beta);
         __m512 va = _mm512_set1_ps(alpha), vb = _mm512_set1_ps(beta);
         for (int32_t d = 0; d < n; d += 16)
-            _mm512_store_ps(o + d, _mm512_fmadd_ps(_mm512_load_ps(o + d), va, _mm512_mul_ps(_mm512_load_ps(ob + d), vb)));
+            _mm512_store_ps(
+                o + d, _mm512_fmadd_ps(_mm512_load_ps(o + d), va, _mm512_mul_ps(_mm512_load_ps(ob + d), vb)));
     }
 }
 
@@ -243,7 +265,8 @@ void vb__attn_finish_avx512(VB_ATTN_FINISH_ARGS) {
     __m512 vl = _mm512_set1_ps(l), zero = _mm512_setzero_ps();
     for (int32_t d = 0; d < dim; d += 16) {
         __mmask16 m = dim - d >= 16 ? 0xffff : (__mmask16)((1u << (dim - d)) - 1);
-        __m512 r = l == 0.0f ? zero : _mm512_add_ps(_mm512_div_ps(_mm512_maskz_loadu_ps(m, po + d), vl), zero);
+        __m512 r =
+            l == 0.0f ? zero : _mm512_add_ps(_mm512_div_ps(_mm512_maskz_loadu_ps(m, po + d), vl), zero);
         if (gate != NULL) r = _mm512_mul_ps(r, vb__sigmoid_avx512(_mm512_maskz_loadu_ps(m, gate + d)));
         _mm512_mask_storeu_ps(o + d, m, r);
     }

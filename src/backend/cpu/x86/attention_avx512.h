@@ -1,5 +1,5 @@
-/* What the AVX-512 and AMX variants of attention share: a block's softmax, and the factors of the fold. Static
- * inline only. Contract and order: ops/attention.h. */
+/* What the AVX-512 and AMX variants of attention share: a block's softmax, and the factors of the fold.
+ * Static inline only. Contract and order: ops/attention.h. */
 #ifndef VB_X86_ATTENTION_AVX512_H
 #define VB_X86_ATTENTION_AVX512_H
 #include "backend/cpu/x86/attention_lanes.h"
@@ -19,12 +19,14 @@ static inline __m512 attn_exp(__m512 x) {
     q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(VB_EXP_C2));
     __m512 p = _mm512_fmadd_ps(_mm512_mul_ps(r, r), q, r);
     p = _mm512_add_ps(p, _mm512_set1_ps(1.0f));
-    return _mm512_castsi512_ps(_mm512_maskz_add_epi32(_mm512_cmp_ps_mask(x, _mm512_set1_ps(VB_EXP_LO), _CMP_NLT_UQ),
-                                                      _mm512_castps_si512(p), _mm512_slli_epi32(_mm512_castps_si512(t), 23)));
+    return _mm512_castsi512_ps(
+        _mm512_maskz_add_epi32(_mm512_cmp_ps_mask(x, _mm512_set1_ps(VB_EXP_LO), _CMP_NLT_UQ),
+                               _mm512_castps_si512(p), _mm512_slli_epi32(_mm512_castps_si512(t), 23)));
 }
 
-/* Rounds p to bf16, in the high halves; the low ones are left as they come out. p is 0, normal and at most 1, or a NaN, which the addition cannot carry
- * out of: all NaN here are a canonical one from q or the processor's own, with a mantissa of one bit. */
+/* Rounds p to bf16, in the high halves; the low ones are left as they come out. p is 0, normal and at most 1,
+ * or a NaN, which the addition cannot carry out of: all NaN here are a canonical one from q or the
+ * processor's own, with a mantissa of one bit. */
 static inline __m512i attn_round_p(__m512 p) {
     __m512i u = _mm512_castps_si512(p);
     __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
@@ -49,8 +51,8 @@ static inline float attn_softmax_lane(const float *s, float scale, uint64_t seen
 }
 
 /* The fold's factors, and m and l of the partial. first: the partial's first block, m and l are set.
- * A lane that saw nothing before has m = -inf, l = 0 (and o = 0): the formula then gives alpha 0, beta 1, which
- * is the copy that the contract asks for. A lane that sees nothing in this block keeps all it has. */
+ * A lane that saw nothing before has m = -inf, l = 0 (and o = 0): the formula then gives alpha 0, beta 1,
+ * which is the copy that the contract asks for. A lane that sees nothing in this block keeps all it has. */
 static inline void attn_fold_factors(attn_lanes *s, int32_t lanes, float *m, float *l, bool first) {
     for (int32_t i = 0; i < lanes; i += 16) {
         __mmask16 see = 0;
@@ -69,7 +71,8 @@ static inline void attn_fold_factors(attn_lanes *s, int32_t lanes, float *m, flo
         _mm512_store_ps(s->alpha + i, alpha);
         _mm512_store_ps(s->beta + i, beta);
         _mm512_store_ps(m + i, big);
-        _mm512_store_ps(l + i, _mm512_mask_mov_ps(lo, see, _mm512_fmadd_ps(lo, alpha, _mm512_mul_ps(lb, beta))));
+        _mm512_store_ps(l + i,
+                        _mm512_mask_mov_ps(lo, see, _mm512_fmadd_ps(lo, alpha, _mm512_mul_ps(lb, beta))));
     }
 }
 

@@ -1,12 +1,14 @@
-/* kv_append, AVX2. Contract: ops/kv_append.h. Conversion is vector code; the stores are single words, since a row's
- * values lie 64 (K) and 4 (V) bytes apart, and a neighbour's row, perhaps another thread's, between them. */
+/* kv_append, AVX2. Contract: ops/kv_append.h. Conversion is vector code; the stores are single words, since a
+ * row's values lie 64 (K) and 4 (V) bytes apart, and a neighbour's row, perhaps another thread's, between
+ * them. */
 #include "backend/ops/kv_append.h"
 #include "base/bf16.h"
 #include <immintrin.h>
 
 /* to_bf16 in the high halves, +0 for what is not finite after it; those lanes are added to *bad. */
 static inline __m256i round_finite(const float *x, __m256i *bad) {
-    __m256i u = _mm256_loadu_si256((const __m256i *)(const void *)x), exponent = _mm256_set1_epi32(0x7f800000);
+    __m256i u = _mm256_loadu_si256((const __m256i *)(const void *)x),
+            exponent = _mm256_set1_epi32(0x7f800000);
     __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
     __m256i r = _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd);
     r = _mm256_and_si256(r, _mm256_set1_epi32((int32_t)0xffff0000));
@@ -23,8 +25,8 @@ static inline __m256i round_finite(const float *x, __m256i *bad) {
 static inline void store_k(uint16_t *k, __m256i r) { /* four words of two dims, 32 elements apart */
     r = _mm256_or_si256(_mm256_srli_epi64(r, 16), _mm256_srli_epi64(r, 32));
     __m128i a = _mm256_castsi256_si128(r), b = _mm256_extracti128_si256(r, 1);
-    uint32_t w[4] = {(uint32_t)_mm_cvtsi128_si32(a), (uint32_t)_mm_extract_epi32(a, 2), (uint32_t)_mm_cvtsi128_si32(b),
-                     (uint32_t)_mm_extract_epi32(b, 2)};
+    uint32_t w[4] = {(uint32_t)_mm_cvtsi128_si32(a), (uint32_t)_mm_extract_epi32(a, 2),
+                     (uint32_t)_mm_cvtsi128_si32(b), (uint32_t)_mm_extract_epi32(b, 2)};
     for (int32_t i = 0; i < 4; i++) __builtin_memcpy(k + 32 * i, &w[i], 4);
 }
 
