@@ -23,7 +23,7 @@ enum {
 static const int32_t widths[VB_BENCH_WIDTHS] = {1, 2, 4, 8, 16};
 
 typedef struct series {
-    double v[VB_BENCH_REPEATS * 2];
+    double v[VB_BENCH_REPEATS * DECODE_STEPS];
     int32_t n;
 } series;
 
@@ -150,9 +150,10 @@ static vb_err repeat(bench *b, const vb__snapshot *snap, int32_t prefill_tokens,
         add(&b->prefill, vb__now() - t0);
     }
     VB_TRY(to_depth(b, snap, err));
-    double t0 = vb__now();
-    for (int32_t i = 0; i < DECODE_STEPS; i++) VB_TRY(call(b, 1, 1, 1, 1, err));
-    add(&b->step, (vb__now() - t0) / DECODE_STEPS);
+    for (int32_t i = 0; i < DECODE_STEPS; i++) {
+        VB_TRY(timed_call(b, 1, 1, 1, 1, &t, err));
+        add(&b->step, t);
+    }
     for (int32_t i = 0; i < VB_BENCH_WIDTHS; i++) {
         int32_t w = widths[i];
         VB_TRY(timed_call(b, w, 1, w, 1, &t, err));
