@@ -254,6 +254,26 @@ static void edges(void **state) {
     vb_sampling o = g_plain;
     vb__sample_row r = {.logits = x, .options = &o, .top_logprobs = -1};
     assert_int_equal(pick(s, r).id, 6); /* greedy, ties to the lower id */
+    /* a known argmax is believed only where it decides: the row holds another one to tell */
+    r.known_best = true;
+    r.best = 13;
+    assert_int_equal(pick(s, r).id, 13);
+    uint32_t no13[3] = {~(1u << 13), ~0u, ~0u};
+    r.token_mask = no13;
+    assert_int_equal(pick(s, r).id, 6);
+    r.token_mask = NULL;
+    r.grammar_mask = no13;
+    assert_int_equal(pick(s, r).id, 6);
+    r.grammar_mask = NULL;
+    r.top_logprobs = 1;
+    assert_int_equal(pick(s, r).n_top, 1);
+    r.top_logprobs = -1;
+    vb_logit_bias up = {20, 1.0f};
+    r.bias = &up;
+    r.n_bias = 1;
+    assert_int_equal(pick(s, r).id, 20);
+    r.n_bias = 0;
+    r.known_best = false;
     o.temperature = 1.0f;
     assert_int_equal(pick(s, r).survivors, 70);
     o.top_k = 12;
