@@ -127,6 +127,7 @@ static vb_err byte_level(const pass *p, int k, const char *t, size_t n) {
     VB_TRY(byte_level_bytes(t, n, raw));
     /* Characters go to the next step together; `raw` is rewritten in place from its end on. */
     size_t m = raw->len;
+    if (m == 0) return VB_OK;
     for (size_t i = 0; i < m; i++) VB_TRY(lossy_byte(bytes, (unsigned char)raw->data[i], raw));
     return feed(p, k + 1, raw->data + m, raw->len - m);
 }
@@ -160,7 +161,7 @@ static vb_err byte_fallback(const pass *p, int k, const char *t, size_t n) {
     }
     if (!st->broken) {
         /* count: where the unfinished character at the end of the run begins */
-        const unsigned char *open = (const unsigned char *)st->held.data + st->count;
+        const unsigned char *open = (const unsigned char *)vb__buffer_str(&st->held) + st->count;
         size_t m = st->held.len - st->count;
         bool good =
             m == 0 ? sequence_length((unsigned char)byte) != 0 : continues(open, m, (unsigned char)byte);
@@ -205,7 +206,7 @@ static vb_err replace_token(const pass *p, int k, const char *t, size_t n) {
     }
     if (done == 0) return feed(p, k + 1, t, n);
     VB_TRY(vb__buffer_append(b, t + done, n - done));
-    return feed(p, k + 1, b->data, b->len);
+    return feed(p, k + 1, vb__buffer_str(b), b->len);
 }
 
 /* Literal, in one text: what may still become the pattern is held. */

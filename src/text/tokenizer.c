@@ -355,6 +355,7 @@ vb_err vb__tokenizer_encode(const vb__tokenizer *t, const char *text, size_t n,
     if (n > VB_LIMIT_PROMPT_BYTES)
         return vb__fail(err, VB_E_LIMIT, "text: has %zu bytes, expected at most %d", n,
                         VB_LIMIT_PROMPT_BYTES);
+    if (n == 0) text = "";
     size_t bad = vb__utf8_check(text, n), before = out->len;
     if (bad != n) return vb__fail(err, VB_E_FORMAT, "text: byte %zu is not UTF-8", bad);
     scratch *s = scratch_take(t);

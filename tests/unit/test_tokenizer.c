@@ -447,6 +447,7 @@ static void only_the_template_writes_control_tokens(void **state) {
                                               &(vb__encode_options){.spans = shortened, .n_spans = 1}, &ids,
                                               &err),
                          VB_E_ARGUMENT);
+        vb__ids_fini(&ids);
         vb__tokenizer_destroy(t);
     }
     json_decref(all);
