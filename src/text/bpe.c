@@ -312,7 +312,7 @@ vb_err vb__bpe_encode(const vb__bpe *b, const vb__vocabulary *v, vb__bpe_scratch
     size_t k = 0;
     if (b->byte_level) {
         bool pending = false;
-        VB_TRY(reserve_symbols(s, 2 * n + 1));
+        VB_TRY(reserve_symbols(s, n + 1));
         for (size_t i = 0; i < n; i++) {
             int32_t id = b->byte_ids[(unsigned char)word[i]];
             if (id >= 0) {
