@@ -24,27 +24,19 @@ void vb__ids_fini(vb__ids *l) {
 /* ---- the table ---- */
 
 static vb_err slots_resize(vb__vocabulary *v, size_t slots) {
-    int32_t *s = vb__alloc(VB_TAG_TEXT, slots * sizeof *s);
-    uint32_t *t = vb__calloc(VB_TAG_TEXT, slots, sizeof *t);
-    if (s == NULL || t == NULL) {
-        vb__free(s);
-        vb__free(t);
-        return VB_E_MEMORY;
-    }
+    struct vb__vocab_slot *s = vb__realloc_array(VB_TAG_TEXT, NULL, slots, sizeof *s);
+    if (s == NULL) return VB_E_MEMORY;
     memset(s, 0xff, slots * sizeof *s);
     uint32_t mask = (uint32_t)slots - 1;
     for (size_t i = 0; v->slots != NULL && i <= v->mask; i++) {
-        if (v->slots[i] < 0) continue;
-        const struct vb__vocab_entry *e = &v->by_id[v->slots[i]];
+        if (v->slots[i].id < 0) continue;
+        const struct vb__vocab_entry *e = &v->by_id[v->slots[i].id];
         uint32_t at = (uint32_t)XXH3_64bits(v->bytes + e->offset, e->len) & mask;
-        while (s[at] >= 0) at = (at + 1) & mask;
+        while (s[at].id >= 0) at = (at + 1) & mask;
         s[at] = v->slots[i];
-        t[at] = v->tags[i];
     }
     vb__free(v->slots);
-    vb__free(v->tags);
     v->slots = s;
-    v->tags = t;
     v->mask = mask;
     return VB_OK;
 }
@@ -63,7 +55,6 @@ void vb__vocabulary_fini(vb__vocabulary *v) {
     vb__free(v->bytes);
     vb__free(v->by_id);
     vb__free(v->slots);
-    vb__free(v->tags);
     *v = (vb__vocabulary){0};
 }
 
@@ -91,9 +82,9 @@ static vb_err make_room(vb__vocabulary *v, size_t n, int32_t id) {
 /* The slot that holds the string, or the free one where it would go. */
 static uint32_t slot_of(const vb__vocabulary *v, const char *s, size_t n, uint64_t hash) {
     uint32_t at = (uint32_t)hash & v->mask, tag = (uint32_t)(hash >> 32);
-    for (; v->slots[at] >= 0; at = (at + 1) & v->mask) {
-        if (v->tags[at] != tag) continue;
-        const struct vb__vocab_entry *e = &v->by_id[v->slots[at]];
+    for (; v->slots[at].id >= 0; at = (at + 1) & v->mask) {
+        if (v->slots[at].tag != tag) continue;
+        const struct vb__vocab_entry *e = &v->by_id[v->slots[at].id];
         if (e->len == n && memcmp(v->bytes + e->offset, s, n) == 0) break;
     }
     return at;
@@ -110,19 +101,19 @@ vb_err vb__vocabulary_add(vb__vocabulary *v, const char *s, size_t n, int32_t id
     for (; v->n_ids <= id; v->n_ids++) v->by_id[v->n_ids] = (struct vb__vocab_entry){0, UINT32_MAX};
     uint64_t hash = XXH3_64bits(s, n);
     uint32_t at = slot_of(v, s, n, hash);
-    if (unique && v->slots[at] >= 0) return VB_E_FORMAT;
+    if (unique && v->slots[at].id >= 0) return VB_E_FORMAT;
     memcpy(v->bytes + v->n_bytes, s, n);
     v->by_id[id] = (struct vb__vocab_entry){(uint32_t)v->n_bytes, (uint32_t)n};
     v->n_bytes += n;
-    v->slots[at] = id;
-    v->tags[at] = (uint32_t)(hash >> 32);
+    v->slots[at] = (struct vb__vocab_slot){id, (uint32_t)(hash >> 32)};
     v->count++;
     if (n > v->longest) v->longest = (uint32_t)n;
     return VB_OK;
 }
 
 int32_t vb__vocabulary_find(const vb__vocabulary *v, const char *s, size_t n) {
-    return n > v->longest ? VB_NO_TOKEN : v->slots[slot_of(v, s, n, XXH3_64bits(s, n))];
+    return n > v->longest || v->slots == NULL ? VB_NO_TOKEN
+                                              : v->slots[slot_of(v, s, n, XXH3_64bits(s, n))].id;
 }
 
 /* ---- bytes as characters ---- */

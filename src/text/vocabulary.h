@@ -35,8 +35,10 @@ typedef struct vb__vocabulary {
     } * by_id;
     int32_t n_ids, cap_ids; /* ids are 0..n_ids-1, possibly with holes */
     int32_t count;          /* tokens */
-    int32_t *slots;         /* open addressing: id or VB_NO_TOKEN */
-    uint32_t *tags;         /* upper half of the hash in each slot */
+    struct vb__vocab_slot { /* open addressing */
+        int32_t id;         /* VB_NO_TOKEN: free */
+        uint32_t tag;       /* upper half of the hash */
+    } * slots;
     uint32_t mask;
     uint32_t longest; /* bytes of the longest string */
 } vb__vocabulary;
