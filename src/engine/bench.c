@@ -15,7 +15,7 @@
 enum {
     DECODE_STEPS = 8,    /* of one repeat */
     PREFILL_REPEATS = 3, /* at most; a prefill takes as long as many steps */
-    CLASS_STEPS = 4,
+    CLASS_STEPS = 7,
     REPEAT_POSITIONS = 1 + DECODE_STEPS + 5 * 2 + 31, /* that one repeat adds behind depth */
     SECONDS_ENOUGH = 150, /* no further repeat after this time */
 };
@@ -168,32 +168,39 @@ static vb_err repeat(bench *b, const vb__snapshot *snap, int32_t prefill_tokens,
 
 /* ---- Time per class ----------------------------------------------------------------------------------------------- */
 
-static void keep_classes(bench *b, const vb__profile *p, int32_t steps, double *out) {
-    for (int32_t c = 0; c < VB_PROFILE_CLASSES; c++) out[c] = p->seconds[c] / steps;
-    out[VB_PROFILE_SAMPLING] += b->sampling_s / steps;
+/* One step under the profile; its time by class. */
+static vb_err profiled(bench *b, int32_t rows, int64_t prefill_tokens, double *out, vb_error *err) {
+    vb__profile p;
     b->sampling_s = 0;
+    vb__profile_start(&p, b->e->be);
+    vb_err code = prefill_tokens > 0 ? prefill(b, prefill_tokens, true, err) : call(b, rows, 1, rows, 1, err);
+    vb__profile_stop(&p, b->e->be);
+    memcpy(out, p.seconds, sizeof p.seconds);
+    out[VB_PROFILE_SAMPLING] += b->sampling_s;
+    return code;
+}
+
+/* Of some steps, the one with the median sum. */
+static vb_err median_step(bench *b, int32_t rows, double *out, vb_error *err) {
+    double c[CLASS_STEPS][VB_PROFILE_CLASSES], sum[CLASS_STEPS], order[CLASS_STEPS];
+    for (int32_t i = 0; i < CLASS_STEPS; i++) {
+        VB_TRY(profiled(b, rows, 0, c[i], err));
+        sum[i] = 0;
+        for (int32_t k = 0; k < VB_PROFILE_CLASSES; k++) sum[i] += c[i][k];
+        order[i] = sum[i];
+    }
+    qsort(order, CLASS_STEPS, sizeof order[0], ascending);
+    for (int32_t i = 0; i < CLASS_STEPS; i++)
+        if (sum[i] == order[CLASS_STEPS / 2]) memcpy(out, c[i], sizeof c[i]);
+    return VB_OK;
 }
 
 static vb_err classes(bench *b, const vb__snapshot *snap, int32_t prefill_tokens, vb__bench_result *r, vb_error *err) {
-    vb__profile p;
-    vb_err code = to_depth(b, snap, err);
-    b->sampling_s = 0;
-    vb__profile_start(&p, b->e->be);
-    for (int32_t i = 0; code == VB_OK && i < CLASS_STEPS; i++) code = call(b, 1, 1, 1, 1, err);
-    vb__profile_stop(&p, b->e->be);
-    keep_classes(b, &p, CLASS_STEPS, r->classes);
-    VB_TRY(code);
-    vb__profile_start(&p, b->e->be);
-    for (int32_t i = 0; code == VB_OK && i < CLASS_STEPS; i++) code = call(b, 16, 1, 16, 1, err);
-    vb__profile_stop(&p, b->e->be);
-    keep_classes(b, &p, CLASS_STEPS, r->classes_16);
-    VB_TRY(code);
+    VB_TRY(to_depth(b, snap, err));
+    VB_TRY(median_step(b, 1, r->classes, err));
+    VB_TRY(median_step(b, 16, r->classes_16, err));
     vb__seq_reset(b->seq);
-    vb__profile_start(&p, b->e->be);
-    code = prefill(b, prefill_tokens, true, err);
-    vb__profile_stop(&p, b->e->be);
-    keep_classes(b, &p, 1, r->classes_prefill);
-    return code;
+    return profiled(b, 0, prefill_tokens, r->classes_prefill, err);
 }
 
 /* ---- Allocation ------------------------------------------------------------------------------------------------------ */

@@ -23,7 +23,7 @@ typedef struct vb__bench_result {
     int64_t row_macs;                          /* of one row with logits */
     vb__measured prefill_s;
     int64_t prefill_macs;
-    double classes[VB_PROFILE_CLASSES];        /* seconds of one decode step */
+    double classes[VB_PROFILE_CLASSES];        /* seconds of one decode step, the median of some */
     double classes_16[VB_PROFILE_CLASSES];     /* of one block of 16 rows */
     double classes_prefill[VB_PROFILE_CLASSES];
     uint64_t step_allocations;                 /* allocation calls of 8 decode steps of a request */
