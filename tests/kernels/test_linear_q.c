@@ -196,7 +196,7 @@ static void packing_survives_lack_of_memory(void **state) {
     vb__cpu_backend *be = backend(0, 1, 8, 4, 1024);
     vb__matrix m = affine_matrix(4, 64, 4, 64, VB_SCALE_BF16, 0);
     size_t before = vb__alloc_bytes(VB_TAG_WEIGHTS);
-    for (uint64_t i = 1; i <= 2; i++) {
+    for (uint64_t i = 1; i <= 3; i++) {
         vb__weight *w;
         vb_error err;
         vb__alloc_fail_at(i, false);

@@ -22,6 +22,7 @@ struct vb__cpu_linear {
     vb__qact q[FORMS - 1]; /* seg 16, 32, 64 */
     bool have[FORMS];      /* made for this pass; 0 is bf16 */
     uint8_t *thread_scratch;
+    vb__weight_store store;
 };
 
 static int32_t form_of(const vb__weight *w) {
@@ -82,7 +83,7 @@ void vb__cpu_linear_fini(vb__cpu_backend *be) {
 vb_err vb__cpu_weight_create(vb__backend *base, const vb__matrix *src, vb__weight **out, vb_error *err) {
     vb__cpu_backend *be = vb__cpu_of(base);
     vb__cpu_weight *w;
-    VB_TRY(vb__pack(be->pool, src, be->o.max_k, &w, err));
+    VB_TRY(vb__pack(&be->linear->store, be->pool, src, be->o.max_k, &w, err));
     *out = &w->pub;
     return VB_OK;
 }

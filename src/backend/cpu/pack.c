@@ -208,6 +208,52 @@ static bool fits_bf16(const void *p, int64_t count) {
     return any == 0;
 }
 
+/* ---- memory -------------------------------------------------------------------------------------------- */
+
+enum { PIECE_LEAST = 4 << 20, PIECE_MOST = 64 << 20 };
+
+typedef struct vb__weight_piece {
+    vb__weight_store *store;
+    uint8_t *memory;
+    size_t size, used;
+    int32_t matrices; /* that lie here */
+} piece;
+
+/* `bytes` zeroed bytes, 64-byte aligned, SLACK readable bytes behind them; NULL when out of memory. */
+static uint8_t *store_take(vb__weight_store *store, size_t bytes, piece **out) {
+    piece *p = store->current;
+    bytes = (bytes + 63) / 64 * 64;
+    if (p == NULL || p->size - p->used < bytes) {
+        size_t size = store->total;
+        if (size < PIECE_LEAST) size = PIECE_LEAST;
+        if (size > PIECE_MOST) size = PIECE_MOST;
+        if (size < bytes) size = bytes;
+        p = vb__calloc(VB_TAG_WEIGHTS, 1, sizeof *p);
+        if (p == NULL) return NULL;
+        p->memory = vb__alloc_aligned(VB_TAG_WEIGHTS, size + SLACK);
+        if (p->memory == NULL) {
+            vb__free(p);
+            return NULL;
+        }
+        p->store = store;
+        p->size = size;
+        store->current = p;
+    }
+    uint8_t *at = p->memory + p->used;
+    p->used += bytes;
+    p->matrices++;
+    store->total += bytes;
+    *out = p;
+    return at;
+}
+
+static void store_give(piece *p) {
+    if (p == NULL || --p->matrices > 0) return;
+    if (p->store->current == p) p->store->current = NULL;
+    vb__free(p->memory);
+    vb__free(p);
+}
+
 /* ---- entry --------------------------------------------------------------------------------------------- */
 
 static vb_err check(const vb__matrix *m, int32_t max_k, vb_error *err) {
@@ -232,7 +278,8 @@ static vb_err check(const vb__matrix *m, int32_t max_k, vb_error *err) {
     return VB_OK;
 }
 
-vb_err vb__pack(vb__pool *pool, const vb__matrix *src, int32_t max_k, vb__cpu_weight **out, vb_error *err) {
+vb_err vb__pack(vb__weight_store *store, vb__pool *pool, const vb__matrix *src, int32_t max_k, vb__cpu_weight **out,
+                vb_error *err) {
     VB_TRY(check(src, max_k, err));
     vb__cpu_weight *w = vb__calloc(VB_TAG_WEIGHTS, 1, sizeof *w);
     if (w == NULL) return vb__fail(err, VB_E_MEMORY, "%s: out of memory", src->name);
@@ -258,16 +305,16 @@ vb_err vb__pack(vb__pool *pool, const vb__matrix *src, int32_t max_k, vb__cpu_we
         w->pub.bits = 16;
         w->pub.bytes = 2 * panels * w->b.panel_stride;
     }
-    w->memory = vb__alloc_aligned(VB_TAG_WEIGHTS, (size_t)w->pub.bytes + SLACK);
-    if (w->memory == NULL) {
+    uint8_t *memory = store_take(store, (size_t)w->pub.bytes, &w->piece);
+    if (memory == NULL) {
         vb_err e = vb__fail(err, VB_E_MEMORY, "%s: out of memory, needed %lld bytes", src->name,
                             (long long)w->pub.bytes);
         vb__pack_destroy(w);
         return e;
     }
-    w->q.data = w->memory;
-    w->b.data = w->memory;
-    job j = {.src = src, .w = w, .to = w->memory};
+    w->q.data = memory;
+    w->b.data = (const uint16_t *)(const void *)memory;
+    job j = {.src = src, .w = w, .to = memory};
     if (src->kind == VB_MATRIX_BLOCKS) {
         j.row_size = ((size_t)(src->k / src->group) * 8 + (size_t)src->k + 63) / 64 * 64;
         j.rows = vb__calloc(VB_TAG_SCRATCH, (size_t)vb__pool_threads(pool), j.row_size);
@@ -284,6 +331,6 @@ vb_err vb__pack(vb__pool *pool, const vb__matrix *src, int32_t max_k, vb__cpu_we
 
 void vb__pack_destroy(vb__cpu_weight *w) {
     if (w == NULL) return;
-    vb__free(w->memory);
+    store_give(w->piece);
     vb__free(w);
 }
