@@ -80,11 +80,22 @@ VB_INLINE void dots(int rows, int planes, int seg, int packed, const uint8_t *co
     }
 }
 
+/* 16 scales or biases as f32. */
+VB_INLINE void widen(const uint8_t *p, vb__scale_kind kind, float *to) {
+    for (int h = 0; h < 2; h++) {
+        __m128i v = _mm_loadu_si128((const __m128i *)(const void *)(p + 16 * h));
+        __m256 f = kind == VB_SCALE_F32   ? _mm256_loadu_ps((const float *)(const void *)(p + 32 * h))
+                   : kind == VB_SCALE_F16 ? _mm256_cvtph_ps(v)
+                                          : _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(v), 16));
+        _mm256_store_ps(to + 8 * h, f);
+    }
+}
+
 /* One slice of one panel for R rows from r0 on. form: 0 nibbles as bytes in scratch, 1 nibbles as the layout has them,
  * 2 low nibbles as bytes in scratch and high nibbles at `high`. */
 VB_INLINE void slice_rows(int R, int planes, int seg, int form, const vb__qslice *s, const uint8_t *high,
                           const float *scales, block *b, int32_t r0, int first, float *total) {
-    float acc[GROUP][VB_PANEL] __attribute__((aligned(32)));
+    float acc[GROUP][VB_PANEL] __attribute__((aligned(32))), own[2 * VB_PANEL] __attribute__((aligned(32))) = {0};
 #pragma GCC unroll 4
     for (int r = 0; r < R; r++)
         for (int h = 0; h < 2; h++) _mm256_store_ps(acc[r] + 8 * h, _mm256_setzero_ps());
@@ -121,6 +132,12 @@ VB_INLINE void slice_rows(int R, int planes, int seg, int form, const vb__qslice
             for (int j = 0; j < 2 * R; j++)
                 dot[j] = _mm256_sub_epi32(dot[j], _mm256_set1_epi32(s->offset * sums[j / 2]));
         }
+        if (packed) { /* where the stream of weights has them */
+            const uint8_t *sp = vb__qslice_scales(s, i);
+            widen(sp, s->kind, own);
+            if (s->has_bias) widen(sp + s->scale_seg / 2, s->kind, own + VB_PANEL);
+            scales = own;
+        }
 #pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
             __m256 scale = _mm256_load_ps(scales + 8 * h), bias = _mm256_load_ps(scales + VB_PANEL + 8 * h);
@@ -133,7 +150,7 @@ VB_INLINE void slice_rows(int R, int planes, int seg, int form, const vb__qslice
                 _mm256_store_ps(acc[r] + 8 * h, v);
             }
         }
-        scales += 2 * VB_PANEL;
+        if (!packed) scales += 2 * VB_PANEL;
         dd += 2 * b->nb;
         ds += 2 * b->nb;
         sums += b->nb;
@@ -218,16 +235,6 @@ static void unpack8(const vb__qslice *s, int32_t seg, uint8_t *to) {
     }
 }
 
-static void widen(const uint8_t *p, vb__scale_kind kind, float *to) {
-    for (int h = 0; h < 2; h++) {
-        __m128i v = _mm_loadu_si128((const __m128i *)(const void *)(p + 16 * h));
-        __m256 f = kind == VB_SCALE_F32   ? _mm256_loadu_ps((const float *)(const void *)(p + 32 * h))
-                   : kind == VB_SCALE_F16 ? _mm256_cvtph_ps(v)
-                                          : _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(v), 16));
-        _mm256_store_ps(to + 8 * h, f);
-    }
-}
-
 static void widen_scales(const vb__qslice *s, float *to) {
     for (int32_t i = 0; i < s->segs; i++, to += 2 * VB_PANEL) {
         const uint8_t *p = vb__qslice_scales(s, i);
@@ -274,8 +281,8 @@ void vb__linear_q_avx2(VB_LINEAR_Q_ARGS) {
         for (int32_t k = 0; k < w->k; k += VB_SLICE) {
             vb__qslice s = vb__qslice_of(w, panel, k, seg);
             const uint8_t *unit = s.codes, *high = bytes + SLICE_BYTES;
-            widen_scales(&s, scales);
             if (!packed) {
+                widen_scales(&s, scales);
                 if (w->code_bits == 4) unpack4(&s, seg, bytes);
                 else unpack8(&s, seg, bytes);
                 s.codes = bytes;
