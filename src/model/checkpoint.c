@@ -278,20 +278,16 @@ const char *vb__checkpoint_missing_mtp(const vb__checkpoint *c) {
     return c->missing_mtp[0] == '\0' ? NULL : c->missing_mtp;
 }
 
-vb_err vb__checkpoint_open(const char *path, vb__checkpoint **out, vb_error *err) {
-    bool folder = vb__file_is_dir(path);
-    if (!folder && (!vb__file_exists(path) || !vb__ends(path, ".gguf")))
-        return vb__fail(err, vb__file_exists(path) ? VB_E_UNSUPPORTED : VB_E_NOT_FOUND,
-                        "%s: is neither a folder with %s and safetensors files nor a .gguf file", path, CONFIG);
+static vb_err open_any(const char *path, bool folder, vb__checkpoint **out, vb_error *err) {
     vb__checkpoint *c = vb__calloc(VB_TAG_FORMAT, 1, sizeof *c);
     if (c == NULL) return vb__fail(err, VB_E_MEMORY, "%s: no memory", path);
     vb_err e = VB_OK;
+    vb__arena_init(&c->names, VB_TAG_FORMAT, 0);
     c->path = vb__strdup(VB_TAG_FORMAT, path);
     if (c->path == NULL) {
         e = vb__fail(err, VB_E_MEMORY, "%s: no memory", path);
         goto out;
     }
-    vb__arena_init(&c->names, VB_TAG_FORMAT, 0);
     if (folder) {
         VB_TRY_OUT(read_config(c, err));
         VB_TRY_OUT(vb__shards_open(path, &c->shards, err));
@@ -305,6 +301,18 @@ out:
     if (e == VB_OK) *out = c;
     else vb__checkpoint_close(c);
     return e;
+}
+
+vb_err vb__checkpoint_open(const char *path, vb__checkpoint **out, vb_error *err) {
+    if (vb__file_is_dir(path)) return open_any(path, true, out, err);
+    if (!vb__file_exists(path) || !vb__ends(path, ".gguf"))
+        return vb__fail(err, vb__file_exists(path) ? VB_E_UNSUPPORTED : VB_E_NOT_FOUND,
+                        "%s: is neither a folder with %s and safetensors files nor a .gguf file", path, CONFIG);
+    return open_any(path, false, out, err);
+}
+
+vb_err vb__checkpoint_open_gguf(const char *path, vb__checkpoint **out, vb_error *err) {
+    return open_any(path, false, out, err);
 }
 
 void vb__checkpoint_close(vb__checkpoint *c) {

@@ -52,6 +52,8 @@ static inline bool vb__ends(const char *s, const char *tail) {
 
 /* Fills config, tensors and their canonical names from the file and its further parts. */
 VB_MUST_USE vb_err vb__gguf_model_open(vb__checkpoint *c, const char *path, vb_error *err);
+/* vb__checkpoint_open for a GGUF file of any name. */
+VB_MUST_USE vb_err vb__checkpoint_open_gguf(const char *path, vb__checkpoint **out, vb_error *err);
 /* A canonical name as GGUF spells it, for messages. */
 const char *vb__gguf_model_spelled(const vb__checkpoint *c, const char *canon, char buf[VB_CK_NAME_MAX]);
 

@@ -601,6 +601,10 @@ vb_err vb__quantise_folder(const char *from, const char *to, const vb__quantise_
         goto out;
     }
     VB_TRY_OUT(vb__checkpoint_open(from, &j.c, err));
+    if (vb__checkpoint_gguf(j.c) != NULL) {
+        e = vb__fail(err, VB_E_UNSUPPORTED, "%s: is a GGUF file, expected a folder with config.json", from);
+        goto out;
+    }
     VB_TRY_OUT(plan(&j));
     VB_TRY_OUT(claim_folder(to, &made, err));
     for (int32_t f = j.has_sidecar ? -1 : 0; f < j.n_shards; f++) VB_TRY_OUT(write_shard(&j, f));
