@@ -243,6 +243,23 @@ VB_API VB_MUST_USE vb_err vb_bench_json(const vb_bench_options *o, char **json, 
 /* That JSON as a table for a person. */
 VB_API VB_MUST_USE vb_err vb_bench_text(const char *json, char **text, vb_error *err);
 
+typedef struct vb_draft_bench_options {
+    const char *path;
+    int32_t threads, activations;
+    const char *draft;     /* which drafters: as in vb_model_options */
+    int32_t width;         /* only this block width; 0: several */
+    int32_t tokens, pairs; /* of an answer; pairs with plain decode per arm */
+    vb_progress_fn *progress;
+    void *progress_user;
+} vb_draft_bench_options;
+VB_API void vb_draft_bench_options_init(vb_draft_bench_options *o);
+/* Drafters against plain decode on built-in prompts, interleaved: per prompt and arm tokens/s, ratio, acceptance, spread. */
+VB_API VB_MUST_USE vb_err vb_bench_draft_json(const vb_draft_bench_options *o, char **json, vb_error *err);
+/* Every drafter at widths 2..16, each between two plain runs, on the given texts (none: built-in ones); the best width of each
+ * drafter that beats plain decode by more than the plain runs differ is stored in $VERBATIM_HOME and used by later runs. */
+VB_API VB_MUST_USE vb_err vb_tune_json(const vb_draft_bench_options *o, const char *const *texts, int32_t n_texts, char **json,
+                                       vb_error *err);
+
 #ifdef __cplusplus
 }
 #endif

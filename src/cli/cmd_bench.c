@@ -1,6 +1,7 @@
 /* verbatim bench: speed against limits measured in the same run. */
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/draft_table.h"
 #include "cli/groups.h"
 #include "cli/report.h"
 #include "verbatim/verbatim.h"
@@ -9,8 +10,8 @@
 
 typedef struct values {
     const char *model, *geometry, *weights, *activations;
-    vb__opt_int threads, ctx, prefill, repeats;
-    bool no_head_chunk, json;
+    vb__opt_int threads, ctx, prefill, repeats, draft_width;
+    bool no_head_chunk, json, draft;
 } values;
 
 #define AT(f) offsetof(values, f)
@@ -33,13 +34,41 @@ static const vb__opt g_opts[] = {
      "Bits of the activations in quantised layers; default 8"},
     {"no-head-chunk", 0, VB_OPT_FLAG, NULL, AT(no_head_chunk), 0, 0, "VERBATIM_NO_HEAD_CHUNK",
      "Turn the head-chunk plan of attention off"},
+    {"draft", 0, VB_OPT_FLAG, NULL, AT(draft), 0, 0, NULL,
+     "Measure the drafters against plain decode instead, on built-in prompts, each arm interleaved with plain runs"},
+    {"draft-width", 0, VB_OPT_INT, "N", AT(draft_width), 2, 16, NULL, "With --draft: only blocks of N rows; default 2, 4, 8 and 16"},
     {"json", 0, VB_OPT_FLAG, NULL, AT(json), 0, 0, NULL, "Print one JSON object"},
     {0}};
 #undef AT
 
+static int run_draft(const values *v) {
+    vb_error err = {0};
+    vb_draft_bench_options o;
+    char *path = NULL, *text = NULL;
+    vb_draft_bench_options_init(&o);
+    vb_err e = v->geometry || v->weights ? vb__fail(&err, VB_E_ARGUMENT, "bench --draft: needs a model, --geometry has no drafters") : VB_OK;
+    if (e == VB_OK) e = vb__model_path(v->model, &path, &err);
+    if (e == VB_OK) {
+        o.path = path;
+        if (v->threads.set) o.threads = (int32_t)v->threads.v;
+        if (v->activations) o.activations = atoi(v->activations);
+        if (v->repeats.set) o.pairs = (int32_t)v->repeats.v;
+        if (v->draft_width.set) o.width = (int32_t)v->draft_width.v;
+        o.progress = vb__cli_progress;
+        e = vb_bench_draft_json(&o, &text, &err);
+    }
+    vb__cli_progress_clear();
+    if (e == VB_OK && v->json) puts(text);
+    else if (e == VB_OK) vb__print_draft_table(text);
+    vb_string_free(text);
+    vb__free(path);
+    return e == VB_OK ? vb__cli_finish_stdout() : vb__cli_fail(&err);
+}
+
 static int run(void *values_, const char *const *positional, int n) {
     const values *v = values_;
     (void)positional, (void)n;
+    if (v->draft) return run_draft(v);
     vb_error err = {0};
     vb_bench_options o;
     char *path = NULL, *text = NULL;

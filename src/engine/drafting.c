@@ -9,6 +9,7 @@
 #include "engine/draft_policy.h"
 #include "engine/engine.h"
 #include "engine/gate.h"
+#include "engine/tuned.h"
 #include "model/dflash.h"
 #include <stdio.h>
 #include <string.h>
@@ -38,6 +39,7 @@ typedef struct vb__drafting {
     vb__draft_costs costs;
     vb__draft_beliefs beliefs; /* where a new request starts */
     vb__gate *gate;
+    int32_t tuned[VB_DRAFT_KINDS]; /* widths that `tune` found best; 0: none */
     bool crashed;
 } vb__drafting;
 
@@ -173,6 +175,7 @@ vb_err vb__drafting_open(vb__engine *e, const vb_model_options *o, vb_error *err
     vb__beliefs_init(&e->drafting->beliefs);
     VB_TRY(open_kinds(e, spec, err));
     for (int32_t i = 0; i < e->parallel; i++) VB_TRY(open_slot(e, &e->slots[i], err));
+    vb__tuned_load(e, e->drafting->tuned, VB_DRAFT_KINDS);
     return vb__gate_create(e, &e->drafting->gate, err);
 }
 
@@ -348,6 +351,11 @@ int32_t vb__drafting_propose(vb__engine *e, vb__slot *s, int32_t *out, int32_t m
     if (one && fixed) c = (vb__draft_choice){(int32_t)__builtin_ctz(kinds), rows, false};
     else {
         c = vb__policy_choose(&d->costs, &ds->beliefs, kinds, match, rows);
+        /* Until a step of the tuned width was seen, its cost is what tune measured, not what the prior says. */
+        if (one && !fixed) {
+            int32_t kind = (int32_t)__builtin_ctz(kinds), w = d->tuned[kind];
+            if (w >= 2 && w <= rows && d->costs.step[w] <= 0) c = (vb__draft_choice){kind, w, false};
+        }
         if (fixed && c.kind != VB_DRAFT_NONE) c.width = rows;
     }
     if (c.kind == VB_DRAFT_NONE) return 0;

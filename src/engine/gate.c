@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "engine/engine.h"
 #include "engine/home.h"
+#include "engine/tuned.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,16 +53,6 @@ static bool any_fault(void) {
     return false;
 }
 
-static void make_key(vb__gate *g) {
-    const struct vb__engine *e = g->e;
-    char device[96];
-    (void)snprintf(device, sizeof device, "%s", vb__cpu_brand());
-    for (char *p = device; *p != '\0'; p++)
-        if (*p <= ' ') *p = '_';
-    (void)snprintf(g->key, sizeof g->key, "%s/contract%d/a%d/%s/%s/%s/gcc%d.%d", e->fingerprint, VB_CONTRACT, e->activations,
-                   vb__cpu_level_name(e->level), device, VB_VERSION, __GNUC__, __GNUC_MINOR__);
-}
-
 /* Lines "KEY WIDTH passed|declined"; the last one of a key and width counts. Anything else is skipped. */
 static void memo_read(vb__gate *g) {
     char path[4096], line[512];
@@ -100,7 +91,7 @@ vb_err vb__gate_create(struct vb__engine *e, vb__gate **out, vb_error *err) {
     g->allow_inexact = allow != NULL && strcmp(allow, "1") == 0;
     if (g->allow_inexact)
         vb__log(VB_LOG_WARN, "gate", "VERBATIM_ALLOW_INEXACT=1: widths that fail the gate are used; the guarantee is forfeited");
-    make_key(g);
+    vb__device_key(e, g->key, sizeof g->key);
     g->use_memo = !any_fault() && e->fingerprint[0] != '\0';
     if (g->use_memo) memo_read(g);
     *out = g;

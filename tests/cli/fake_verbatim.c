@@ -237,3 +237,15 @@ vb_err vb_bench_text(const char *json, char **text, vb_error *err) {
     *text = vb__buffer_take(&b);
     return VB_OK;
 }
+
+void vb_draft_bench_options_init(vb_draft_bench_options *o) { *o = (vb_draft_bench_options){.tokens = 128, .pairs = 5}; }
+vb_err vb_bench_draft_json(const vb_draft_bench_options *o, char **json, vb_error *err) {
+    (void)o;
+    *json = vb__strdup(VB_TAG_MISC, "{\"prompts\":[]}");
+    return *json != NULL ? VB_OK : vb__fail(err, VB_E_MEMORY, "bench: out of memory");
+}
+vb_err vb_tune_json(const vb_draft_bench_options *o, const char *const *texts, int32_t n, char **json, vb_error *err) {
+    (void)o, (void)texts, (void)n;
+    *json = vb__strdup(VB_TAG_MISC, "{\"arms\":[],\"stored\":[]}");
+    return *json != NULL ? VB_OK : vb__fail(err, VB_E_MEMORY, "tune: out of memory");
+}

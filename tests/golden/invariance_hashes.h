@@ -1,4 +1,12 @@
 /* Golden values of test_invariance.c: one logits hash per model and prompt, the same on every CPU. */
 {"bf16", "/models/atto", true, 8, {"", "", "", ""}},
-{"4 bit", "/models/atto", false, 8, {"", "", "", ""}},
-{"4 bit, 16-bit activations", "/models/atto", false, 16, {"", "", "", ""}},
+{"4 bit", "/models/atto", false, 8, {
+    "5ff86ee0060294765fb2cbc0a1cd42df9b188ba3fc2df96226cfb9efd06ae62f",
+    "4dc0bc3694f7c4b556c94f612c3da4b1b352ad0fe37a9a06aa3538ef96afd74e",
+    "33d3b78b5ed9c6974662e0abdfbf0704256c4631a45c0bfaae3d3f9e4484a45e",
+    "f22ea66d07d6f898ba1c80149f332ac46a85900fa550daae249fa62732303d20"}},
+{"4 bit, 16-bit activations", "/models/atto", false, 16, {
+    "25e93edbf3de09ba3d817b6bc48f825abe97c121c866d535094b6759a1d6aead",
+    "dfaa873f83428b8a74e4a4f61c48b5d3a3cc8f5dd2958909d12da846b7687821",
+    "a7c429af1639d1410160fee1177c30b5886ce20503d7cbf4c4fb622116dd1763",
+    "30d2888d4ff67b33bc9660a72fc641a5689d6a058bd4444cd041242b2a5803b2"}},
