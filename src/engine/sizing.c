@@ -32,8 +32,9 @@ static vb_err sizing_sync(vb__backend *be, vb_error *err) {
 
 static int64_t packed_bytes(const vb__matrix *m) {
     int64_t panels = ((int64_t)m->n + VB_PANEL - 1) / VB_PANEL;
-    if (m->kind != VB_MATRIX_AFFINE) return panels * VB_PANEL * 2 * (((int64_t)m->k + 31) / 32 * 32);
-    vb__qpanels q = {.n = m->n, .k = m->k, .group = m->group, .has_bias = 1, .code_bits = m->bits <= 4 ? 4 : 8,
+    if (m->kind <= VB_MATRIX_F32) return panels * VB_PANEL * 2 * (((int64_t)m->k + 31) / 32 * 32);
+    vb__qpanels q = {.n = m->n, .k = m->k, .group = m->group, .has_bias = m->kind == VB_MATRIX_AFFINE || m->has_bias,
+                     .code_bits = m->bits <= 4 ? 4 : 8,
                      .scale_kind = m->scale_kind};
     vb__qpanels_layout(&q);
     return panels * q.panel_stride;
@@ -43,7 +44,7 @@ static vb_err sizing_weight_create(vb__backend *be, const vb__matrix *src, vb__w
     (void)be;
     vb__weight *w = vb__calloc(VB_TAG_FORMAT, 1, sizeof *w);
     if (w == NULL) return vb__fail(err, VB_E_MEMORY, "%s: out of memory", src->name);
-    bool q = src->kind == VB_MATRIX_AFFINE;
+    bool q = src->kind >= VB_MATRIX_AFFINE;
     *w = (vb__weight){.n = src->n, .k = src->k, .quantised = q, .bits = q ? src->bits : 16, .group = q ? src->group : 0,
                       .bytes = packed_bytes(src)};
     *out = w;

@@ -244,8 +244,23 @@ out:
     return e;
 }
 
+/* What files may say and this decoder does not do; in words, before a tensor seems to be missing. */
+static vb_err refuse_unsupported(const vb__weight_source *src, vb_error *err) {
+    const vb__model_config *c = src->cfg;
+    if (c->arch == VB_ARCH_DFLASH)
+        return vb__fail(err, VB_E_UNSUPPORTED, "%s: is a DFlash drafter, expected a model (a drafter goes with --draft dflash:PATH)",
+                        src->path);
+    if (c->experts > 0)
+        return vb__fail(err, VB_E_UNSUPPORTED, "%s: is a mixture of %d experts (%s), which can be quantised but not run",
+                        src->path, c->experts, vb__arch_name(c->arch));
+    if (c->mlp_bias)
+        return vb__fail(err, VB_E_UNSUPPORTED, "%s: has biases in its MLPs (mlp_bias), expected none", src->path);
+    return VB_OK;
+}
+
 vb_err vb__model_load(const vb__weight_source *src, vb__backend *be, vb__load_progress *progress, void *user,
                       vb__model **out, vb_error *err) {
+    VB_TRY(refuse_unsupported(src, err));
     vb__model *m = vb__calloc(VB_TAG_ENGINE, 1, sizeof *m);
     if (m == NULL) return vb__fail(err, VB_E_MEMORY, "model: out of memory");
     vb_err e;
