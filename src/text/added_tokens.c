@@ -153,10 +153,14 @@ bool vb__added_next(vb__added_search *s, const vb__added_token **token, size_t *
         if (k < 0) return false;
         const vb__added_token *x = &s->tokens->list[k];
         size_t b = a + len;
+        if (a < s->done) { /* inside the white space that the token before took */
+            s->from = s->done;
+            continue;
+        }
         s->from = b;
         if (s->hide_special && x->special) continue;
         if (x->single_word && (word_before(t->data, t->len, a) || word_after(t->data, t->len, b))) continue;
-        if (x->lstrip && a > s->done) a = spaces_before(t->data, t->len, a, s->done);
+        if (x->lstrip) a = spaces_before(t->data, t->len, a, s->done);
         if (x->rstrip) b = spaces_after(t->data, t->len, b);
         s->done = b;
         *token = x;

@@ -49,8 +49,8 @@ typedef struct vb__added_search {
     size_t own_end;    /* end of the stretch without user data that holds `from`, when text->user is set */
 } vb__added_search;
 
-/* The next token that counts: no character of its own may be user data. *begin may be smaller than the end of
- * the token before (then nothing lies between). false: none left. */
+/* The next token that counts: no character of its own may be user data, and it does not begin inside what the
+ * one before took. Tokens come in order and do not overlap. false: none left. */
 bool vb__added_next(vb__added_search *s, const vb__added_token **token, size_t *begin, size_t *end);
 
 #endif

@@ -192,6 +192,7 @@ static vb_err char_symbols(const vb__bpe *b, const vb__vocabulary *v, vb__bpe_sc
                 continue;
             }
         }
+        if (b->unk == VB_UNK_MISSING) return VB_E_FORMAT;
         if (b->unk >= 0) {
             if (pending && !b->fuse_unk) s->symbols[k++].id = b->unk;
             pending = true;
@@ -319,6 +320,8 @@ vb_err vb__bpe_encode(const vb__bpe *b, const vb__vocabulary *v, vb__bpe_scratch
                 if (pending) s->symbols[k++].id = b->unk;
                 pending = false;
                 s->symbols[k++].id = id;
+            } else if (b->unk == VB_UNK_MISSING) {
+                return VB_E_FORMAT;
             } else if (b->unk >= 0) {
                 if (pending && !b->fuse_unk) s->symbols[k++].id = b->unk;
                 pending = true;

@@ -4,12 +4,14 @@
 #define VB_TEXT_BPE_H
 #include "text/vocabulary.h"
 
+enum { VB_UNK_MISSING = -2 }; /* unk_token names no token: an unknown character is an error */
+
 typedef struct vb__bpe {
     /* options, set before vb__bpe_prepare; strings are owned */
     bool byte_level;    /* the word is raw bytes; each stands for one character of vb__byte_char */
     bool byte_fallback; /* an unknown character becomes its bytes, tokens <0x00>..<0xFF> */
     bool fuse_unk, ignore_merges;
-    int32_t unk;           /* id for characters without a token, or VB_NO_TOKEN: they are dropped */
+    int32_t unk; /* id for characters without a token; VB_NO_TOKEN: they are dropped; VB_UNK_MISSING */
     char *prefix, *suffix; /* of characters inside a word, of the last one; NULL or not empty */
     /* the rules */
     struct vb__merge {
@@ -44,7 +46,8 @@ VB_MUST_USE vb_err vb__bpe_add_merge(vb__bpe *b, int32_t left, int32_t right, ui
 /* Call once after all rules are there. */
 VB_MUST_USE vb_err vb__bpe_prepare(vb__bpe *b, const vb__vocabulary *v);
 void vb__bpe_scratch_fini(vb__bpe_scratch *s);
-/* Appends the ids of one word (valid UTF-8, or raw bytes when byte_level). VB_E_MEMORY; VB_E_LIMIT for a word
+/* Appends the ids of one word (valid UTF-8, or raw bytes when byte_level). VB_E_MEMORY; VB_E_FORMAT for
+ * an unknown character and VB_UNK_MISSING; VB_E_LIMIT for a word
  * of more than VB_LIMIT_WORD_SYMBOLS symbols that cannot be cut. `hidden`: ids that must not come out (but
  * the unknown and byte tokens may); NULL: none. */
 VB_MUST_USE vb_err vb__bpe_encode(const vb__bpe *b, const vb__vocabulary *v, vb__bpe_scratch *s,

@@ -139,16 +139,16 @@ static vb_err put_escape(vb__buffer *b, const char *p, size_t n, size_t i, bool 
 }
 
 static vb_err translate(const char *p, size_t n, vb__buffer *b, const char *what, vb_error *err) {
-    bool in_class = false;
+    int in_class = 0; /* depth: a class inside a class adds its items */
     for (size_t i = 0; i < n;) {
         char c = p[i];
         if (c == '\\') {
-            VB_TRY(put_escape(b, p, n, i, in_class, &i, what, err));
-        } else if (!in_class) {
+            VB_TRY(put_escape(b, p, n, i, in_class > 0, &i, what, err));
+        } else if (in_class == 0) {
             (void)vb__buffer_putc(b, c);
             i++;
             if (c == '[') {
-                in_class = true;
+                in_class = 1;
                 if (i < n && p[i] == '^') (void)vb__buffer_putc(b, p[i++]);
                 if (i < n && p[i] == ']') { /* a bracket in first place is a character */
                     (void)vb__buffer_puts(b, "\\]");
@@ -157,16 +157,22 @@ static vb_err translate(const char *p, size_t n, vb__buffer *b, const char *what
             }
         } else if (c == '[') {
             const char *close = i + 1 < n && p[i + 1] == ':' ? memmem(p + i, n - i, ":]", 2) : NULL;
-            if (close == NULL) return unsupported(err, what, "a class inside a class", i);
+            if (close == NULL) {
+                if (i + 1 < n && (p[i + 1] == '^' || p[i + 1] == ']'))
+                    return unsupported(err, what, "a negated or empty class inside a class", i);
+                in_class++;
+                i++;
+                continue;
+            }
             size_t end = (size_t)(close - p) + 2;
             (void)vb__buffer_append(b, p + i, end - i);
             i = end;
         } else if (c == '&' && i + 1 < n && p[i + 1] == '&') {
             return unsupported(err, what, "a class intersection (&&)", i);
         } else {
-            if (c == ']') in_class = false;
-            (void)vb__buffer_putc(b, c);
             i++;
+            if (c == ']' && --in_class > 0) continue;
+            (void)vb__buffer_putc(b, c);
         }
     }
     return b->error;

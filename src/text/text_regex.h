@@ -1,6 +1,6 @@
 /* Regular expressions of tokenizer.json: written for Oniguruma, run by PCRE2 with its JIT. A translator gives
  * the classes their Unicode meaning (\s without U+180E, \w with marks) and refuses what would silently mean
- * something else (class intersections, nested classes). */
+ * something else (class intersections, negated classes inside classes). */
 #ifndef VB_TEXT_REGEX_H
 #define VB_TEXT_REGEX_H
 #include "base/error.h"

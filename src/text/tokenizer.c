@@ -211,6 +211,9 @@ static vb_err encode_model(const job *j, const char *word, size_t n, vb_error *e
     if (t->is_unigram)
         return vb__unigram_encode(&t->unigram, &t->model, &j->s->unigram, j->hidden, word, n, j->out, err);
     vb_err e = vb__bpe_encode(&t->bpe, &t->model, &j->s->bpe, j->hidden, word, n, j->out);
+    if (e == VB_E_FORMAT)
+        return vb__fail(err, e,
+                        "text: a character has no token, and the model's unk_token is not in its vocabulary");
     if (e == VB_E_LIMIT)
         return vb__fail(err, e, "text: a word of %zu bytes, expected at most %d symbols", n,
                         VB_LIMIT_WORD_SYMBOLS);

@@ -171,9 +171,7 @@ static vb_err load_bpe(vb__json_at at, const source *from, vb__tokenizer *t, vb_
     VB_TRY(load_vocab(from, t, err));
     if (unk != NULL) {
         b->unk = vb__vocabulary_find(&t->model, unk, strlen(unk));
-        if (b->unk < 0)
-            return vb__fail(err, VB_E_MISMATCH, "%sunk_token: \"%.40s\" is not in the vocabulary", in_model,
-                            unk);
+        if (b->unk < 0) b->unk = VB_UNK_MISSING; /* matters only when it is needed */
     }
     VB_TRY(load_merges(from, t, err));
     const vb__pretokenizer *p = &t->pre;

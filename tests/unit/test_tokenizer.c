@@ -319,8 +319,7 @@ static void defects_are_refused_by_name(void **state) {
         {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": [[\"a\"]]}}", "expected ','"},
         {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": [], \"dropout\": 0.1}}",
          "dropout"},
-        {"{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": [], \"unk_token\": \"u\"}}",
-         "unk_token"},
+
         {"{\"model\": {\"type\": \"Unigram\", \"vocab\": [[\"a\", 1e999]]}}", "tokenizer.json"},
         {"{\"model\": {\"type\": \"Unigram\", \"vocab\": [[\"a\", 0]], \"unk_id\": 1}}", "unk_id"},
         {"{\"normalizer\": {\"type\": \"Nmt\"}, " PLAIN_MODEL "}", "normalizer \"Nmt\" is not supported"},
@@ -363,6 +362,20 @@ static void defects_are_refused_by_name(void **state) {
     vb__tokenizer *t = NULL;
     assert_int_equal(vb__tokenizer_load("/nonexistent", &t, &err), VB_E_NOT_FOUND);
     assert_non_null(strstr(err.text, "tokenizer.json"));
+}
+
+static void an_absent_unknown_token_matters_when_needed(void **state) {
+    (void)state;
+    vb__tokenizer *t = parse(
+        "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": [], \"unk_token\": \"u\"}}");
+    vb__ids ids = encode(t, "aa", 2, NULL);
+    assert_int_equal(ids.len, 2);
+    vb_error err = {0};
+    assert_int_equal(vb__tokenizer_encode(t, "ab", 2, NULL, &ids, &err), VB_E_FORMAT);
+    assert_int_equal(ids.len, 2);
+    assert_non_null(strstr(err.text, "unk_token"));
+    vb__ids_fini(&ids);
+    vb__tokenizer_destroy(t);
 }
 
 static void config_adds_tokens_and_names_ends(void **state) {
@@ -941,6 +954,7 @@ static void regular_expressions_mean_what_they_meant(void **state) {
         {"^b", "a\nb", 2, 3},
         {"[]a]", "]", 0, 1},
         {"[[:alpha:]]+", "1a\xc3\xa9", 1, 4},
+        {"[^(\\s|[.,])]+", "a].", 0, 2},
     };
     vb__regex_scratch s = {0};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -1080,6 +1094,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_tokenizers_of_every_kind),
         cmocka_unit_test(defects_are_refused_by_name),
+        cmocka_unit_test(an_absent_unknown_token_matters_when_needed),
         cmocka_unit_test(config_adds_tokens_and_names_ends),
         cmocka_unit_test(only_the_template_writes_control_tokens),
         cmocka_unit_test(origins_pass_through_normalizers),

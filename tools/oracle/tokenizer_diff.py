@@ -169,7 +169,7 @@ def random_pretokenizer(r):
     # No pattern that matches nothing: on those the stock library panics or loops for ever.
     how = lambda: r.choice(["removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous"])
     pattern = lambda: r.choice([" ", "e", "the", Regex(r"\s+"), Regex(r"\w+"), Regex(r"\d{1,2}"), Regex(r"[^\s\w]"), Regex(r"\s+(?!\S)|\s"),
-                                Regex(r"\p{Lu}"), Regex(r"\bt\w*"), Regex("(?<=e)a|[^[:alpha:]]x"), Regex(LLAMA3), Regex(O200K), Regex("[\r\n]")])
+                                Regex(r"\p{Lu}"), Regex(r" ?[^(\s|[.,!?…]e)]+"), Regex(r"\bt\w*"), Regex("(?<=e)a|[^[:alpha:]]x"), Regex(LLAMA3), Regex(O200K), Regex("[\r\n]")])
     pick = lambda: r.choice([lambda: p.Split(pattern(), how(), r.random() < 0.3), lambda: p.Digits(r.random() < 0.5), p.Whitespace, p.WhitespaceSplit,
                              lambda: p.Punctuation(how()), lambda: p.CharDelimiterSplit(r.choice("e_ ")),
                              lambda: p.Metaspace("▁", r.choice(["always", "first", "never"]), r.random() < 0.6),
