@@ -658,6 +658,17 @@ static void time_is_linear_in_any_text(void **state) {
     (void)state;
     json_t *all = read_json(SOURCE_ROOT "/tests/data/tokenizers.json");
     static const char *const kinds[] = {"qwen35", "llama2", "gemma", "o200k", "deepseek1", "unigram_whole"};
+    /* White-space tokens that take white space. */
+    vb__tokenizer *greedy =
+        parse("{\"added_tokens\": [{\"id\": 3, \"content\": \"  \", \"rstrip\": true, \"lstrip\": true, "
+              "\"normalized\": false}, {\"id\": 4, \"content\": \"\\n\", \"rstrip\": true, \"normalized\": "
+              "true}], " PLAIN_MODEL "}");
+    double few = encode_seconds(greedy, " \n", 4000), many = encode_seconds(greedy, " \n", 32000);
+    if (many > 40 * few) fail_msg("added tokens: %g s, eight times as long %g s", few, many);
+    vb__ids taken = encode(greedy, "a    b  \n\na", 12, NULL);
+    assert_int_equal(taken.len, 5); /* a, the blanks, b, the rest of the white space, a */
+    vb__ids_fini(&taken);
+    vb__tokenizer_destroy(greedy);
     static const char *const units[] = {
         " ", "a", "the", "\n", "\t\n", "'", "\xcc\x81\xcc\xa3", "\xe3\x80\x80", "<", "</s", "A"};
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
