@@ -15,7 +15,7 @@ bool vb__jscope_get(jr *r, jscope *sc, uint32_t id, jv *out) {
     }
     if (r->root[id].t != JV_ABSENT) *out = r->root[id];
     else if (r->context[id].t != JV_ABSENT) *out = r->context[id];
-    else if (r->t->names[id].func != 0) *out = (jv){.t = JV_FUNC, .sub = (uint8_t)(r->t->names[id].func - 1)};
+    else if (r->t->names[id].func != 0 && !r->t->names[id].late) *out = (jv){.t = JV_FUNC, .sub = (uint8_t)(r->t->names[id].func - 1)};
     else *out = (jv){0};
     return true;
 }
@@ -46,7 +46,7 @@ bool vb__jscope_set(jr *r, jscope *sc, uint32_t id, jv v) {
 
 /* Evaluated arguments; one slot more than asked for is left free behind the keywords (for `caller`). */
 static bool eval_args(jr *r, jscope *sc, const jcall *c, jargs *out) {
-    *out = (jargs){0};
+    *out = (jargs){.pos = vb__jnothing, .kwn = vb__jnothing, .kwv = vb__jnothing};
     if (c == NULL) return true;
     jv *pos = NULL, *kwn = NULL, *kwv = NULL;
     uint32_t n = 0, cap = 0, n_kw = 0, cap_n = 0, cap_v = 0;
@@ -84,7 +84,7 @@ static bool eval_args(jr *r, jscope *sc, const jcall *c, jargs *out) {
             if (!vb__jpush(r, &kwn, &n_kw, &cap_n, name) || !vb__jpush(r, &kwv, &k, &cap_v, v.d->e[i].v)) return false;
         }
     }
-    *out = (jargs){pos, n, kwn, kwv, n_kw};
+    *out = (jargs){n == 0 ? vb__jnothing : pos, n, n_kw == 0 ? vb__jnothing : kwn, n_kw == 0 ? vb__jnothing : kwv, n_kw};
     return true;
 }
 

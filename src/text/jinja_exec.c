@@ -5,10 +5,19 @@
 
 /* ---- scopes and targets ---- */
 
-static jscope *new_scope(jr *r, jscope *parent) {
+/* Empties a scope for the body of `owner` (may be NULL): its own names are there, without a value. */
+static bool enter_scope(jr *r, jscope *s, const jast *owner) {
+    s->n = 0;
+    for (uint32_t i = 0; owner != NULL && i < owner->n_late; i++)
+        if (!vb__jscope_set(r, s, owner->late[i], (jv){0})) return false;
+    return true;
+}
+
+static jscope *new_scope(jr *r, jscope *parent, const jast *owner) {
     jscope *s = vb__jalloc(r, sizeof(*s));
-    if (s != NULL) *s = (jscope){.parent = parent};
-    return s;
+    if (s == NULL) return NULL;
+    *s = (jscope){.parent = parent};
+    return enter_scope(r, s, owner) ? s : NULL;
 }
 
 static bool set_attribute(jr *r, jscope *sc, const jast *n, jv v) {
@@ -123,7 +132,7 @@ static __attribute__((noinline)) bool bind_macro(jr *r, jscope *sc, const jast *
 bool vb__jmacro_call(jr *r, jmacro *m, const jargs *a, jv *out) {
     if (++r->calls > JINJA_CALL_DEPTH)
         return vb__jerr_code(r, VB_E_LIMIT, "macros call each other too deep, expected at most %d levels", JINJA_CALL_DEPTH);
-    jscope *sc = new_scope(r, m->closure);
+    jscope *sc = new_scope(r, m->closure, m->node);
     if (sc == NULL || !vb__jwork(r, 5) || !bind_macro(r, sc, m->node, a)) return false;
     if (capture(r, sc, m->node->list, m->node->n, out) == JX_ERROR) return false;
     r->calls--;
@@ -156,7 +165,7 @@ static bool loop_source(jr *r, jloop *l, jv *out, bool *more) {
             return true;
         }
         if (l->node->c != NULL) {
-            if (l->test_scope->captured && (l->test_scope = new_scope(r, l->outer)) == NULL) return false;
+            if (l->test_scope->captured && (l->test_scope = new_scope(r, l->outer, NULL)) == NULL) return false;
             l->test_scope->n = 0;
             if (!assign(r, l->test_scope, l->node->a, *out) || !vb__jeval(r, l->test_scope, l->node->c, &v) ||
                 !vb__jv_truth(r, v, &pass)) return false;
@@ -236,7 +245,7 @@ static __attribute__((noinline)) jflow run_loop(jr *r, jscope *outer, const jast
     if (l == NULL) return JX_ERROR;
     *l = (jloop){.node = n, .outer = outer, .depth0 = depth0, .index0 = -1};
     if (!vb__jiter_init(r, source, &l->it)) return JX_ERROR;
-    if (n->c != NULL && (l->test_scope = new_scope(r, outer)) == NULL) return JX_ERROR;
+    if (n->c != NULL && (l->test_scope = new_scope(r, outer, NULL)) == NULL) return JX_ERROR;
     jscope *sc = NULL;
     bool ran = false;
     for (;;) {
@@ -248,9 +257,10 @@ static __attribute__((noinline)) jflow run_loop(jr *r, jscope *outer, const jast
         l->cur = x;
         l->index0++;
         if (sc == NULL || sc->captured) {
-            if ((sc = new_scope(r, outer)) == NULL) return JX_ERROR;
+            if ((sc = new_scope(r, outer, n)) == NULL) return JX_ERROR;
+        } else if (!enter_scope(r, sc, n)) {
+            return JX_ERROR;
         }
-        sc->n = 0;
         if (!assign(r, sc, n->a, x) || !vb__jscope_set(r, sc, r->t->id_loop, (jv){.t = JV_LOOP, .loop = l})) return JX_ERROR;
         jflow f = vb__jexec(r, sc, n->list, n->n);
         if (f == JX_ERROR) return f;
@@ -258,7 +268,7 @@ static __attribute__((noinline)) jflow run_loop(jr *r, jscope *outer, const jast
         if (f == JX_NEXT) ran = true; /* not after continue: that is how `else` counts */
     }
     if (ran || n->d == NULL) return JX_NEXT;
-    if ((sc = new_scope(r, outer)) == NULL) return JX_ERROR;
+    if ((sc = new_scope(r, outer, n->d)) == NULL) return JX_ERROR;
     return vb__jexec(r, sc, n->d->list, n->d->n);
 }
 
@@ -280,7 +290,7 @@ bool vb__jloop_call(jr *r, jloop *l, const jargs *a, jv *out) {
 /* ---- statements ---- */
 
 static __attribute__((noinline)) jflow set_block(jr *r, jscope *sc, const jast *n) {
-    jscope *inner = new_scope(r, sc);
+    jscope *inner = new_scope(r, sc, n);
     jv v;
     if (inner == NULL) return JX_ERROR;
     jflow f = capture(r, inner, n->list, n->n, &v);
@@ -298,7 +308,7 @@ static __attribute__((noinline)) jflow set_block(jr *r, jscope *sc, const jast *
 }
 
 static __attribute__((noinline)) jflow with_block(jr *r, jscope *sc, const jast *n) {
-    jscope *inner = new_scope(r, sc);
+    jscope *inner = new_scope(r, sc, n);
     if (inner == NULL) return JX_ERROR;
     for (uint32_t i = 0; i < n->call->n_pos; i++) {
         jv v;
@@ -341,7 +351,7 @@ static jflow exec_one(jr *r, jscope *sc, const jast *n) {
     case N_WITH: return with_block(r, sc, n);
     case N_BLOCK:
     case N_SCOPE: {
-        jscope *inner = new_scope(r, n->type == N_BLOCK ? &r->top : sc);
+        jscope *inner = new_scope(r, n->type == N_BLOCK ? &r->top : sc, n);
         return inner == NULL ? JX_ERROR : vb__jexec(r, inner, n->list, n->n);
     }
     case N_BREAK: return JX_BREAK;
@@ -403,6 +413,7 @@ static bool load_context(jr *r, const json_t *context, const json_t *ours) {
     memset(r->context, 0, 2 * bytes);
     for (uint32_t i = 0; i < t->n_names; i++) {
         const jstr *name = t->names[i].text.s;
+        if (t->names[i].late) continue;
         const json_t *j = ours == NULL ? NULL : json_object_getn(ours, name->s, name->len);
         bool own = j != NULL;
         if (j == NULL && context != NULL) j = json_object_getn(context, name->s, name->len);

@@ -193,6 +193,8 @@ struct jast {
     uint32_t id; /* name id; filter or test number; method id */
     uint32_t n;
     jast *a, *b, *c, *d;
+    uint32_t *late; /* names of this scope that are set in it before they are read in it: unknown until then */
+    uint32_t n_late;
     jast **list;
     uint8_t *ops;
     jcall *call;
@@ -203,6 +205,7 @@ struct jast {
 typedef struct jname {
     jv text;
     uint16_t func; /* a global's jfunc + 1; 0: none */
+    bool late;     /* set at the top level before it is read there: the variable given is never seen */
 } jname;
 
 struct vb__jinja {
@@ -394,6 +397,7 @@ static inline jv vb__jv_int(int64_t i) { return (jv){.t = JV_INT, .i = i}; }
 static inline jv vb__jv_float(double f) { return (jv){.t = JV_FLOAT, .f = f}; }
 bool vb__jv_undef(jr *r, jundef_kind kind, jtype of, jv key, jv *out);
 bool vb__jv_undef_text(jr *r, const char *text, jv *out);
+extern const jv vb__jnothing[1]; /* where lists without items point */
 bool vb__jv_list(jr *r, jtype t, const jv *v, uint32_t n, jv *out); /* borrows v */
 const char *vb__jv_type_name(jv v); /* Python's name of the type */
 bool vb__jv_truth(jr *r, jv v, bool *out);

@@ -17,8 +17,21 @@ typedef struct unknown {
     bool soft;
 } unknown;
 
+/* One scope of names. A name whose first mention in a scope is that it is set (not under an `if`) belongs to that scope
+ * from its start: what an inner scope reads before then is undefined, not the variable of that name further out. */
+typedef struct scope {
+    struct scope *parent, *all;
+    jast *owner; /* NULL: the top level */
+    uint32_t *refs, n_refs, cap_refs;
+    uint32_t *first, n_first, cap_first; /* those of refs that were set first */
+    int conditions;
+} scope;
+enum { SCOPE_NAMES = 1024, RESOLVE_STEPS = 4000000 }; /* beyond them the order of mention no longer counts */
+
 typedef struct parser {
     vb__jinja *t;
+    scope *scope, *scopes; /* the current one; all, newest first */
+    bool in_target;
     jlexer lex;
     jtoken cur, ahead;
     bool has_ahead;
@@ -187,6 +200,65 @@ static bool intern(parser *p, const char *s, size_t n, uint32_t *id) {
     return true;
 }
 
+/* ---- scopes ---- */
+
+static bool scope_begin(parser *p, jast *owner, bool isolated) {
+    scope *s = alloc(p, sizeof(*s));
+    if (s == NULL) return false;
+    s->owner = owner;
+    s->parent = isolated ? NULL : p->scope;
+    s->all = p->scopes;
+    p->scope = p->scopes = s;
+    return true;
+}
+
+static bool mentions(const scope *s, uint32_t id) {
+    for (uint32_t i = 0; i < s->n_refs; i++)
+        if (s->refs[i] == id) return true;
+    return false;
+}
+
+static bool note(parser *p, uint32_t id, bool set) {
+    scope *s = p->scope;
+    if (s->n_refs >= SCOPE_NAMES || mentions(s, id)) return true;
+    if (!grow(p, (void **)&s->refs, s->n_refs, &s->cap_refs, sizeof(uint32_t))) return false;
+    s->refs[s->n_refs++] = id;
+    if (!set || s->conditions > 0) return true;
+    if (!grow(p, (void **)&s->first, s->n_first, &s->cap_first, sizeof(uint32_t))) return false;
+    s->first[s->n_first++] = id;
+    return true;
+}
+
+static bool note_target(parser *p, const jast *n, bool set) {
+    if (n->type == N_NAME) return note(p, n->id, set);
+    if (n->type == N_NSREF) return note(p, n->id, false);
+    for (uint32_t i = 0; i < n->n; i++)
+        if (!note_target(p, n->list[i], set)) return false;
+    return true;
+}
+
+/* Gives each scope the names it owns from its start: those that no scope around it mentions. */
+static void resolve_scopes(parser *p) {
+    long steps = RESOLVE_STEPS;
+    for (scope *s = p->scopes; s != NULL; s = s->all) {
+        uint32_t n = 0;
+        for (uint32_t i = 0; i < s->n_first; i++) {
+            bool outer = false;
+            for (const scope *o = s->parent; o != NULL && !outer; o = o->parent) {
+                steps -= o->n_refs;
+                outer = steps < 0 || mentions(o, s->first[i]);
+            }
+            if (!outer) s->first[n++] = s->first[i];
+        }
+        if (s->owner != NULL) {
+            s->owner->late = s->first;
+            s->owner->n_late = n;
+        } else {
+            for (uint32_t i = 0; i < n; i++) p->t->names[s->first[i]].late = true;
+        }
+    }
+}
+
 /* ---- literals ---- */
 
 static bool hex(const char *s, const char *end, int n, uint32_t *out) {
@@ -314,7 +386,7 @@ static jast *name_or_const(parser *p) {
         n->type = N_CONST;
         n->v = vb__jv_none();
     } else {
-        if (!intern(p, p->cur.s, p->cur.len, &n->id)) return NULL;
+        if (!intern(p, p->cur.s, p->cur.len, &n->id) || (!p->in_target && !note(p, n->id, false))) return NULL;
         p->caller |= n->id == p->t->id_caller;
         p->varargs |= n->id == p->t->id_varargs;
         p->kwargs |= n->id == p->t->id_kwargs;
@@ -738,7 +810,9 @@ static bool check_target(parser *p, const jast *n) {
 }
 
 static jast *target(parser *p, const char *end_name, bool ns) {
+    p->in_target = true;
     jast *n = parse_tuple(p, true, true, end_name, false, ns);
+    p->in_target = false;
     return n != NULL && check_target(p, n) ? n : NULL;
 }
 
@@ -766,7 +840,7 @@ static bool signature(parser *p, jparams *ps) {
             !grow(p, (void **)&ps->names, ps->n, &cap_n, sizeof(jv)) ||
             !grow(p, (void **)&ps->defaults, ps->n, &cap_d, sizeof(jast *))) return false;
         uint32_t i = ps->n, line = p->cur.line;
-        if (!plain_name(p, &ps->ids[i], &ps->names[i])) return false;
+        if (!plain_name(p, &ps->ids[i], &ps->names[i]) || !note(p, ps->ids[i], false)) return false;
         for (uint32_t k = 0; k < i; k++)
             if (ps->ids[k] == ps->ids[i]) {
                 fail(p, VB_E_FORMAT, line, "a parameter is named twice", "different names");
@@ -795,14 +869,18 @@ static bool macro_body(parser *p, jast *n, bool with_signature, const char *cons
     bool soft = p->soft, c = p->caller, v = p->varargs, k = p->kwargs;
     p->loops = 0;
     p->soft = p->caller = p->varargs = p->kwargs = false;
-    if ((n->params = alloc(p, sizeof(jparams))) == NULL) return false;
+    scope *outer = p->scope;
+    if ((n->params = alloc(p, sizeof(jparams))) == NULL || !scope_begin(p, n, false)) return false;
     if (with_signature && !signature(p, n->params)) return false;
+    scope *inner = p->scope;
     if (n->type == N_CALLBLOCK) {
+        p->scope = outer;
         bool bc = p->caller, bv = p->varargs, bk = p->kwargs;
         p->caller = c, p->varargs = v, p->kwargs = k; /* the call itself belongs to the outside */
         n->a = expression(p, true);
         c = p->caller, v = p->varargs, k = p->kwargs;
         p->caller = bc, p->varargs = bv, p->kwargs = bk;
+        p->scope = inner;
         if (n->a == NULL) return false;
         if (n->a->type != N_CALL) {
             fail(p, VB_E_FORMAT, n->line, "a call block without a call", "{% call NAME(...) %}");
@@ -810,6 +888,7 @@ static bool macro_body(parser *p, jast *n, bool with_signature, const char *cons
         }
     }
     if (!body(p, n, ends, expected)) return false;
+    p->scope = outer;
     n->params->caller = p->caller, n->params->varargs = p->varargs, n->params->kwargs = p->kwargs;
     p->loops = loops;
     p->soft = soft;
@@ -822,6 +901,7 @@ static jast *statement_if(parser *p) {
     bool soft = p->soft;
     jast *first = NULL, *prev = NULL;
     p->soft = true;
+    p->scope->conditions++;
     for (bool is_else = false;;) {
         jast *n = node(p, N_IF);
         if (n == NULL || (!is_else && (n->a = parse_tuple(p, false, false, NULL, false, false)) == NULL)) return NULL;
@@ -834,6 +914,7 @@ static jast *statement_if(parser *p) {
         if (!next(p)) return NULL;
     }
     p->soft = soft;
+    p->scope->conditions--;
     return next(p) ? first : NULL;
 }
 
@@ -849,13 +930,22 @@ static jast *statement_for(parser *p) {
     if (!at(p, "in")) return unexpected(p, "'in'");
     if (!next(p) || (n->b = parse_tuple(p, false, false, "recursive", false, false)) == NULL) return NULL;
     p->soft = false;
-    if (skip_name(p, "if") && (n->c = expression(p, true)) == NULL) return NULL;
+    scope *outer = p->scope;
+    if (at(p, "if")) { /* the condition has names of its own */
+        if (!next(p) || !scope_begin(p, node(p, N_SCOPE), false) || !note_target(p, n->a, false) ||
+            (n->c = expression(p, true)) == NULL) return NULL;
+        p->scope = outer;
+    }
     n->flag = skip_name(p, "recursive");
     p->loops++;
-    if (p->code != VB_OK || !body(p, n, ends, "{% else %} or {% endfor %}")) return NULL;
+    if (p->code != VB_OK || !scope_begin(p, n, false) || !note_target(p, n->a, false) || !note(p, p->t->id_loop, false) ||
+        !body(p, n, ends, "{% else %} or {% endfor %}")) return NULL;
     p->loops--;
+    p->scope = outer;
     if (at(p, "else")) {
-        if (!next(p) || (n->d = node(p, N_SCOPE)) == NULL || !body(p, n->d, last, "{% endfor %}")) return NULL;
+        if (!next(p) || (n->d = node(p, N_SCOPE)) == NULL || !scope_begin(p, n->d, false) ||
+            !body(p, n->d, last, "{% endfor %}")) return NULL;
+        p->scope = outer;
     }
     p->soft = soft;
     return next(p) ? n : NULL;
@@ -863,8 +953,13 @@ static jast *statement_for(parser *p) {
 
 static jast *inner_body(parser *p, jast *n, const char *const *ends, const char *expected) {
     bool soft = p->soft;
+    scope *outer = p->scope;
     p->soft = false;
+    if (!scope_begin(p, n, n->type == N_BLOCK)) return NULL;
+    for (uint32_t i = 0; n->type == N_WITH && i < n->call->n_pos; i++)
+        if (!note_target(p, n->call->pos[i], false)) return NULL;
     if (!body(p, n, ends, expected)) return NULL;
+    p->scope = outer;
     p->soft = soft;
     return next(p) ? n : NULL;
 }
@@ -880,9 +975,10 @@ static jast *statement_set(parser *p) {
     jast *n = node(p, N_SET);
     if (n == NULL || (n->a = target(p, NULL, true)) == NULL) return NULL;
     if (p->cur.t == T_ASSIGN) {
-        return next(p) && (n->b = parse_tuple(p, false, true, NULL, false, false)) != NULL ? n : NULL;
+        return next(p) && (n->b = parse_tuple(p, false, true, NULL, false, false)) != NULL && note_target(p, n->a, true) ? n : NULL;
     }
     n->type = N_SETBLOCK;
+    if (!note_target(p, n->a, true)) return NULL;
     if (p->cur.t == T_PIPE && (!next(p) || (n->b = filter_chain(p, NULL)) == NULL)) return NULL;
     if (p->cur.t != T_BLOCK_END) return unexpected(p, "'=' or the tag's end");
     return inner_body(p, n, ends, "{% endset %}");
@@ -895,7 +991,9 @@ static jast *statement_with(parser *p) {
     if (n == NULL || (n->call = alloc(p, sizeof(jcall))) == NULL) return NULL;
     while (p->cur.t != T_BLOCK_END) {
         if (targets.n != 0 && !expect(p, T_COMMA)) return NULL;
+        p->in_target = true;
         jast *to = primary(p);
+        p->in_target = false;
         if (to == NULL || !check_target(p, to) || !push(p, &targets, to)) return NULL;
         if (!expect(p, T_ASSIGN) || !push(p, &values, expression(p, true))) return NULL;
     }
@@ -916,7 +1014,7 @@ static jast *statement_block(parser *p, jnode type, const char *end) {
     } else if (type == N_FILTERBLOCK) {
         if ((n->a = filter_chain(p, NULL)) == NULL) return NULL;
     } else if (type == N_MACRO) {
-        if (!plain_name(p, &n->id, &n->v)) return NULL;
+        if (!plain_name(p, &n->id, &n->v) || !note(p, n->id, true)) return NULL;
         return macro_body(p, n, true, ends, expected) && next(p) ? n : NULL;
     } else if (type == N_CALLBLOCK) {
         return macro_body(p, n, p->cur.t == T_LPAREN, ends, expected) && next(p) ? n : NULL;
@@ -1058,11 +1156,12 @@ vb_err vb__jinja_compile(const char *source, size_t len, vb__jinja **out, vb_err
     char *text = alloc(p, len + 1);
     if (text != NULL) {
         vb__jlex_init(&p->lex, text, normalise(source, len, text), err);
-        if (intern(p, "loop", 4, &t->id_loop) && intern(p, "caller", 6, &t->id_caller) &&
+        if (scope_begin(p, NULL, true) && intern(p, "loop", 4, &t->id_loop) && intern(p, "caller", 6, &t->id_caller) &&
             intern(p, "varargs", 7, &t->id_varargs) && intern(p, "kwargs", 6, &t->id_kwargs) && next(p) &&
             body(p, &root, NULL, "another tag")) {
             t->body = root.list;
             t->n_body = root.n;
+            resolve_scopes(p);
         }
     }
     for (uint32_t i = 0; i < p->n_unknown && p->code == VB_OK; i++) {

@@ -102,10 +102,12 @@ bool vb__jv_undef_text(jr *r, const char *text, jv *out) {
 
 /* ---- plain questions ---- */
 
+const jv vb__jnothing[1] = {{0}};
+
 bool vb__jv_list(jr *r, jtype t, const jv *v, uint32_t n, jv *out) {
     jseq *l = vb__jalloc(r, sizeof(*l));
     if (l == NULL) return false;
-    *l = (jseq){v, n, false};
+    *l = (jseq){n == 0 ? vb__jnothing : v, n, false};
     *out = (jv){.t = (uint8_t)t, .l = l};
     return true;
 }
@@ -524,7 +526,7 @@ bool vb__jiter_next(jr *r, jiter *it, jv *out, bool *more) {
 bool vb__jv_collect(jr *r, jv v, jv **items, uint32_t *n) {
     jiter it;
     uint32_t cap = 0;
-    *items = NULL;
+    *items = (jv *)vb__jnothing; /* not written to: its capacity is 0 */
     *n = 0;
     if (!vb__jiter_init(r, v, &it)) return false;
     int64_t len;
