@@ -90,15 +90,17 @@ static bool f_truncate(jr *r, jv in, const jargs *a, jv *out) {
     bool kill;
     if (!vb__jbind(r, "truncate", "length? killwords? end? leeway?", a, v) || !vb__jarg_int(r, "truncate", v[0], 255, &length) ||
         !vb__jarg_truth(r, v[1], false, &kill) || !vb__jarg_int(r, "truncate", v[3].t == JV_NONE ? (jv){0} : v[3], 5, &leeway)) return false;
-    if (in.t != JV_STR) return vb__jerr(r, "truncate: the value is %s, expected a text", vb__jv_type_name(in));
+    int64_t chars;
+    if (!vb__jv_len(r, in, &chars)) return false;
     s = in;
     if (v[2].t == JV_ABSENT ? !vb__jstr_borrow(r, "...", 3, true, &end) : !vb__jv_str(r, v[2], &end)) return false;
-    int64_t keep = length - vb__jstr_chars(end.s);
+    int64_t keep = length < 0 ? -1 : length - vb__jstr_chars(end.s);
     if (keep < 0 || leeway < 0) return vb__jerr(r, "truncate: the length is less than that of the end, expected more");
-    if (vb__jstr_chars(s.s) <= length + leeway) {
+    if (chars - length <= leeway) {
         *out = s;
         return true;
     }
+    if (in.t != JV_STR) return vb__jerr(r, "truncate: the value is %s, expected a text", vb__jv_type_name(in));
     uint32_t to = vb__jstr_offset(s.s, (uint32_t)keep);
     if (!kill)
         for (uint32_t i = to; i > 0; i--)

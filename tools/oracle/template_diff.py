@@ -7,6 +7,7 @@ HARNESS is build/tests/tools/template_harness. The templates depend on the seed 
 or both an error. Differences that docs/text.md explains are counted by kind; others are shown and make the exit code 1.
 With --file the templates and contexts of a case file are compared instead (tests/data/template_cases.json)."""
 import argparse
+import copy
 import datetime as real_datetime
 import json
 import os
@@ -335,6 +336,7 @@ def alarm(*_):
 
 
 def stock(source, context):
+    context = copy.deepcopy(context)  # the indent filter changes lists that it then refuses
     signal.signal(signal.SIGALRM, alarm)
     signal.alarm(10)
     try:
@@ -354,6 +356,8 @@ def kind(theirs, ours):
         return "objects without a text of their own"
     if "not supported" in error:
         return "refused as not supported"
+    if "a slice of" in error and "text" in theirs:
+        return "constant expressions, folded when compiled"
     if "runs too long" in error or "too much memory" in error or "too deep" in error:
         return "limits"
     return None
