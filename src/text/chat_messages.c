@@ -10,14 +10,16 @@ typedef struct prepare {
     const vb__chat_caps *caps;
     json_t *out;
     vb_error *err;
-    size_t i;          /* the message at hand, for errors */
-    json_t *last;      /* the last message given out, borrowed */
+    size_t i;     /* the message at hand, for errors */
+    json_t *last; /* the last message given out, borrowed */
     vb__chat_role last_role;
-    bool any_turn;     /* a message that is not system was given out */
+    bool any_turn;      /* a message that is not system was given out */
     vb__buffer pending; /* leading system text without a place yet */
 } prepare;
 
-static vb_err no_memory(vb_error *err) { return vb__fail(err, VB_E_MEMORY, "messages: out of memory"); }
+static vb_err no_memory(vb_error *err) {
+    return vb__fail(err, VB_E_MEMORY, "messages: out of memory");
+}
 
 static vb_err set(json_t *o, const char *key, json_t *value, vb_error *err) {
     return json_object_set_new(o, key, value) == 0 ? VB_OK : no_memory(err);
@@ -27,18 +29,20 @@ static vb_err role_of(prepare *p, const json_t *m, vb__chat_role *out) {
     static const struct {
         const char *name;
         vb__chat_role role;
-    } roles[] = {{"system", VB_ROLE_SYSTEM}, {"developer", VB_ROLE_SYSTEM}, {"user", VB_ROLE_USER},
-                 {"assistant", VB_ROLE_ASSISTANT}, {"tool", VB_ROLE_TOOL}, {"function", VB_ROLE_TOOL}};
+    } roles[] = {{"system", VB_ROLE_SYSTEM},       {"developer", VB_ROLE_SYSTEM}, {"user", VB_ROLE_USER},
+                 {"assistant", VB_ROLE_ASSISTANT}, {"tool", VB_ROLE_TOOL},        {"function", VB_ROLE_TOOL}};
     char is[80];
     if (!json_is_object(m))
-        return vb__fail(p->err, VB_E_ARGUMENT, "messages[%zu]: %s, expected an object", p->i, vb__json_is(m, is, sizeof(is)));
+        return vb__fail(p->err, VB_E_ARGUMENT, "messages[%zu]: %s, expected an object", p->i,
+                        vb__json_is(m, is, sizeof(is)));
     const json_t *role = json_object_get(m, "role");
     for (size_t k = 0; json_is_string(role) && k < sizeof(roles) / sizeof(roles[0]); k++)
         if (strcmp(json_string_value(role), roles[k].name) == 0) {
             *out = roles[k].role;
             return VB_OK;
         }
-    return vb__fail(p->err, VB_E_ARGUMENT, "messages[%zu].role: %s, expected system, developer, user, assistant or tool", p->i,
+    return vb__fail(p->err, VB_E_ARGUMENT,
+                    "messages[%zu].role: %s, expected system, developer, user, assistant or tool", p->i,
                     vb__json_is(role, is, sizeof(is)));
 }
 
@@ -46,7 +50,8 @@ static vb_err role_of(prepare *p, const json_t *m, vb__chat_role *out) {
 
 /* The text of one part, NULL (with the error set) when it is none. */
 static const json_t *part_text(prepare *p, const json_t *part, size_t k, vb_err *e) {
-    static const char *const kinds[][2] = {{"text", "text"}, {"input_text", "text"}, {"output_text", "text"}, {"refusal", "refusal"}};
+    static const char *const kinds[][2] = {
+        {"text", "text"}, {"input_text", "text"}, {"output_text", "text"}, {"refusal", "refusal"}};
     char is[80];
     const json_t *type = json_object_get(part, "type"), *text;
     if (type == NULL && json_is_string(text = json_object_get(part, "text"))) return text;
@@ -54,23 +59,26 @@ static const json_t *part_text(prepare *p, const json_t *part, size_t k, vb_err 
         if (strcmp(json_string_value(type), kinds[i][0]) != 0) continue;
         text = json_object_get(part, kinds[i][1]);
         if (json_is_string(text)) return text;
-        *e = vb__fail(p->err, VB_E_ARGUMENT, "messages[%zu].content[%zu].%s: %s, expected a text", p->i, k, kinds[i][1],
-                      vb__json_is(text, is, sizeof(is)));
+        *e = vb__fail(p->err, VB_E_ARGUMENT, "messages[%zu].content[%zu].%s: %s, expected a text", p->i, k,
+                      kinds[i][1], vb__json_is(text, is, sizeof(is)));
         return NULL;
     }
-    *e = vb__fail(p->err, VB_E_ARGUMENT, "messages[%zu].content[%zu].type: %s, expected text (no images or other parts)", p->i, k,
+    *e = vb__fail(p->err, VB_E_ARGUMENT,
+                  "messages[%zu].content[%zu].type: %s, expected text (no images or other parts)", p->i, k,
                   vb__json_is(type, is, sizeof(is)));
     return NULL;
 }
 
 static bool is_billing(const json_t *text) {
     static const char head[] = "x-anthropic-billing-header:";
-    return json_string_length(text) >= sizeof(head) - 1 && memcmp(json_string_value(text), head, sizeof(head) - 1) == 0;
+    return json_string_length(text) >= sizeof(head) - 1 &&
+           memcmp(json_string_value(text), head, sizeof(head) - 1) == 0;
 }
 
 static bool has_billing(const json_t *content) {
     bool any = json_is_string(content) && is_billing(content);
-    for (size_t k = 0; k < json_array_size(content); k++) any |= is_billing(json_object_get(json_array_get(content, k), "text"));
+    for (size_t k = 0; k < json_array_size(content); k++)
+        any |= is_billing(json_object_get(json_array_get(content, k), "text"));
     return any;
 }
 
@@ -80,11 +88,14 @@ static vb_err join_content(prepare *p, const json_t *content, bool system, vb__b
     vb_err e = VB_OK;
     if (content == NULL || json_is_null(content)) return VB_OK;
     if (json_is_string(content)) {
-        if (!(system && is_billing(content))) e = vb__buffer_append(b, json_string_value(content), json_string_length(content));
-        return e == VB_OK ? VB_OK : vb__fail(p->err, e, "messages[%zu].content: too long, expected less", p->i);
+        if (!(system && is_billing(content)))
+            e = vb__buffer_append(b, json_string_value(content), json_string_length(content));
+        return e == VB_OK ? VB_OK
+                          : vb__fail(p->err, e, "messages[%zu].content: too long, expected less", p->i);
     }
     if (!json_is_array(content))
-        return vb__fail(p->err, VB_E_ARGUMENT, "messages[%zu].content: %s, expected a text or a list of text parts", p->i,
+        return vb__fail(p->err, VB_E_ARGUMENT,
+                        "messages[%zu].content: %s, expected a text or a list of text parts", p->i,
                         vb__json_is(content, is, sizeof(is)));
     for (size_t k = 0; k < json_array_size(content); k++) {
         const json_t *text = part_text(p, json_array_get(content, k), k, &e);
@@ -101,7 +112,8 @@ static vb_err join_content(prepare *p, const json_t *content, bool system, vb__b
 static json_t *text_part(const char *s, size_t n) {
     json_t *part = json_object(), *list = json_array();
     if (part == NULL || list == NULL || json_object_set_new(part, "type", json_string("text")) != 0 ||
-        json_object_set_new(part, "text", json_stringn(s, n)) != 0 || json_array_append_new(list, json_incref(part)) != 0) {
+        json_object_set_new(part, "text", json_stringn(s, n)) != 0 ||
+        json_array_append_new(list, json_incref(part)) != 0) {
         json_decref(list);
         list = NULL;
     }
@@ -111,7 +123,8 @@ static json_t *text_part(const char *s, size_t n) {
 
 /* A text as content of a role. */
 static json_t *as_content(const prepare *p, vb__chat_role role, const char *s, size_t n) {
-    return role != VB_ROLE_TOOL && p->caps->only_parts && p->caps->parts[role] ? text_part(s, n) : json_stringn(s, n);
+    return role != VB_ROLE_TOOL && p->caps->only_parts && p->caps->parts[role] ? text_part(s, n)
+                                                                               : json_stringn(s, n);
 }
 
 /* A list of text parts in the form every template knows: type "text". */
@@ -156,12 +169,14 @@ static vb_err content_of(prepare *p, const json_t *m, vb__chat_role role, json_t
 static void short_id(const char *id, char out[10]) {
     uint64_t h = 0xcbf29ce484222325u;
     for (const char *c = id; *c != '\0'; c++) h = (h ^ (unsigned char)*c) * 0x100000001b3u;
-    for (int i = 0; i < 9; i++, h /= 62) out[i] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"[h % 62];
+    for (int i = 0; i < 9; i++, h /= 62)
+        out[i] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"[h % 62];
     out[9] = '\0';
 }
 
 static bool fits_short(const char *id) {
-    return strlen(id) == 9 && strspn(id, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") == 9;
+    return strlen(id) == 9 &&
+           strspn(id, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") == 9;
 }
 
 static vb_err fix_id(prepare *p, json_t *o, const char *key) {
@@ -175,7 +190,8 @@ static vb_err fix_id(prepare *p, json_t *o, const char *key) {
 /* A copy without the keys that are null. */
 static json_t *copy_object(const json_t *o) {
     json_t *c = json_object();
-    for (void *it = json_object_iter((json_t *)o); c != NULL && it != NULL; it = json_object_iter_next((json_t *)o, it)) {
+    for (void *it = json_object_iter((json_t *)o); c != NULL && it != NULL;
+         it = json_object_iter_next((json_t *)o, it)) {
         json_t *v = json_object_iter_value(it);
         if (json_is_null(v)) continue;
         if (json_object_set(c, json_object_iter_key(it), v) != 0) {
@@ -186,11 +202,13 @@ static json_t *copy_object(const json_t *o) {
     return c;
 }
 
-/* Arguments as the template reads them: an object, or its JSON text. Text that is no JSON object stays as it is. */
+/* Arguments as the template reads them: an object, or its JSON text. Text that is no JSON object stays as it
+ * is. */
 static json_t *arguments_of(const prepare *p, json_t *given) {
     if (json_is_string(given) && !p->caps->text_arguments) {
         json_error_t je;
-        json_t *j = json_loadb(json_string_value(given), json_string_length(given), JSON_ALLOW_NUL | JSON_DECODE_ANY, &je);
+        json_t *j = json_loadb(json_string_value(given), json_string_length(given),
+                               JSON_ALLOW_NUL | JSON_DECODE_ANY, &je);
         if (json_is_object(j)) return j;
         json_decref(j);
         if (json_string_length(given) == 0) return json_object();
@@ -208,12 +226,17 @@ static vb_err one_call(prepare *p, const json_t *given, size_t k, json_t **out) 
     char is[80];
     const json_t *function = json_object_get(given, "function");
     if (!json_is_object(given))
-        return vb__fail(p->err, VB_E_ARGUMENT, "messages[%zu].tool_calls[%zu]: %s, expected an object", p->i, k, vb__json_is(given, is, sizeof(is)));
+        return vb__fail(p->err, VB_E_ARGUMENT, "messages[%zu].tool_calls[%zu]: %s, expected an object", p->i,
+                        k, vb__json_is(given, is, sizeof(is)));
     if (!json_is_object(function) || !json_is_string(json_object_get(function, "name")))
-        return vb__fail(p->err, VB_E_ARGUMENT, "messages[%zu].tool_calls[%zu].function: without a name, expected {\"name\", \"arguments\"}", p->i, k);
+        return vb__fail(
+            p->err, VB_E_ARGUMENT,
+            "messages[%zu].tool_calls[%zu].function: without a name, expected {\"name\", \"arguments\"}",
+            p->i, k);
     json_t *call = copy_object(given), *f = copy_object(function);
     vb_err e = call == NULL || f == NULL ? no_memory(p->err) : VB_OK;
-    if (e == VB_OK && json_object_get(call, "type") == NULL) e = set(call, "type", json_string("function"), p->err);
+    if (e == VB_OK && json_object_get(call, "type") == NULL)
+        e = set(call, "type", json_string("function"), p->err);
     if (e == VB_OK) e = set(f, "arguments", arguments_of(p, json_object_get(f, "arguments")), p->err);
     if (e == VB_OK) e = set(call, "function", json_incref(f), p->err);
     if (e == VB_OK) e = fix_id(p, call, "id");
@@ -231,7 +254,8 @@ static vb_err calls_of(prepare *p, json_t *m) {
     char is[80];
     if (given == NULL) return VB_OK;
     if (!json_is_array(given))
-        return vb__fail(p->err, VB_E_ARGUMENT, "messages[%zu].tool_calls: %s, expected a list", p->i, vb__json_is(given, is, sizeof(is)));
+        return vb__fail(p->err, VB_E_ARGUMENT, "messages[%zu].tool_calls: %s, expected a list", p->i,
+                        vb__json_is(given, is, sizeof(is)));
     if (json_array_size(given) == 0) { /* the same as none */
         json_object_del(m, "tool_calls");
         return VB_OK;
@@ -255,7 +279,8 @@ static vb_err reasoning_of(prepare *p, json_t *m) {
     for (size_t k = 0; k < 3 && found == NULL; k++) found = json_object_get(m, names[k]);
     if (found == NULL) return VB_OK;
     if (!json_is_string(found))
-        return vb__fail(p->err, VB_E_ARGUMENT, "messages[%zu]: the reasoning %s, expected a text", p->i, vb__json_is(found, is, sizeof(is)));
+        return vb__fail(p->err, VB_E_ARGUMENT, "messages[%zu]: the reasoning %s, expected a text", p->i,
+                        vb__json_is(found, is, sizeof(is)));
     json_incref(found);
     vb_err e = VB_OK;
     if (json_object_get(m, "thinking") == NULL) e = set(m, "thinking", json_incref(found), p->err);
@@ -267,7 +292,9 @@ static vb_err reasoning_of(prepare *p, json_t *m) {
 /* ---- messages ---- */
 
 /* The text of content already given out. */
-static vb_err append_given(prepare *p, const json_t *m, vb__buffer *b) { return join_content(p, json_object_get(m, "content"), false, b); }
+static vb_err append_given(prepare *p, const json_t *m, vb__buffer *b) {
+    return join_content(p, json_object_get(m, "content"), false, b);
+}
 
 /* Two neighbours as one: texts by a blank line, tool calls one after another. */
 static vb_err join_messages(prepare *p, json_t *into, const json_t *more, vb__chat_role role) {
@@ -283,7 +310,8 @@ static vb_err join_messages(prepare *p, json_t *into, const json_t *more, vb__ch
     vb__buffer_fini(&b);
     if (e != VB_OK) return e;
     json_t *calls = json_object_get(into, "tool_calls"), *new_calls = json_object_get(more, "tool_calls");
-    if (calls != NULL && new_calls != NULL) return json_array_extend(calls, new_calls) == 0 ? VB_OK : no_memory(p->err);
+    if (calls != NULL && new_calls != NULL)
+        return json_array_extend(calls, new_calls) == 0 ? VB_OK : no_memory(p->err);
     if (new_calls != NULL) return set(into, "tool_calls", json_incref(new_calls), p->err);
     return VB_OK;
 }
@@ -291,7 +319,8 @@ static vb_err join_messages(prepare *p, json_t *into, const json_t *more, vb__ch
 /* Takes m. */
 static vb_err give(prepare *p, json_t *m, vb__chat_role role) {
     bool joined = p->last != NULL && p->last_role == role &&
-                  ((role == VB_ROLE_USER && !p->caps->repeated_user) || (role == VB_ROLE_ASSISTANT && !p->caps->repeated_assistant));
+                  ((role == VB_ROLE_USER && !p->caps->repeated_user) ||
+                   (role == VB_ROLE_ASSISTANT && !p->caps->repeated_assistant));
     if (joined) {
         vb_err e = join_messages(p, p->last, m, role);
         json_decref(m);
@@ -374,10 +403,12 @@ static vb_err turn(prepare *p, const json_t *given, vb__chat_role role) {
     return e;
 }
 
-vb_err vb__chat_messages_prepare(const json_t *messages, const vb__chat_caps *caps, json_t **out, vb_error *err) {
+vb_err vb__chat_messages_prepare(const json_t *messages, const vb__chat_caps *caps, json_t **out,
+                                 vb_error *err) {
     char is[80];
     if (!json_is_array(messages))
-        return vb__fail(err, VB_E_ARGUMENT, "messages: %s, expected a list", vb__json_is(messages, is, sizeof(is)));
+        return vb__fail(err, VB_E_ARGUMENT, "messages: %s, expected a list",
+                        vb__json_is(messages, is, sizeof(is)));
     prepare p = {.caps = caps, .err = err, .out = json_array()};
     if (p.out == NULL) return no_memory(err);
     vb__buffer_init(&p.pending, VB_LIMIT_PROMPT_BYTES);

@@ -20,7 +20,9 @@ struct vb__chat_template {
     char *name;
 };
 
-static vb_err no_memory(vb_error *err) { return vb__fail(err, VB_E_MEMORY, "chat template: out of memory"); }
+static vb_err no_memory(vb_error *err) {
+    return vb__fail(err, VB_E_MEMORY, "chat template: out of memory");
+}
 
 static const variant *variant_for(const vb__chat_template *t, bool tools) {
     return tools && t->tool_use.jinja != NULL ? &t->tool_use : &t->plain;
@@ -28,8 +30,8 @@ static const variant *variant_for(const vb__chat_template *t, bool tools) {
 
 /* ---- rendering with variables ---- */
 
-static vb_err render_with(const variant *v, const json_t *tokens, const json_t *context, const vb__jinja_options *opt,
-                          vb__jinja_result *out, vb_error *err) {
+static vb_err render_with(const variant *v, const json_t *tokens, const json_t *context,
+                          const vb__jinja_options *opt, vb__jinja_result *out, vb_error *err) {
     return vb__jinja_render(v->jinja, context, tokens, opt, out, err);
 }
 
@@ -56,13 +58,16 @@ static bool probe(prober *p, const char *json) {
     if (c == NULL) return false;
     if (json_object_get(c, "tools") == NULL) json_object_set_new(c, "tools", json_null());
     if (json_object_get(c, "documents") == NULL) json_object_set_new(c, "documents", json_null());
-    if (json_object_get(c, "add_generation_prompt") == NULL) json_object_set_new(c, "add_generation_prompt", json_false());
+    if (json_object_get(c, "add_generation_prompt") == NULL)
+        json_object_set_new(c, "add_generation_prompt", json_false());
     p->ok = render_with(p->v, p->tokens, c, &opt, &p->res, NULL) == VB_OK;
     json_decref(c);
     return p->ok;
 }
 
-static bool shows(const prober *p, const char *text) { return p->ok && strstr(p->res.text, text) != NULL; }
+static bool shows(const prober *p, const char *text) {
+    return p->ok && strstr(p->res.text, text) != NULL;
+}
 
 /* Both texts, and no list or mapping printed as it is. */
 static bool shows_parts(const prober *p) {
@@ -75,17 +80,23 @@ static bool shows_in_order(const prober *p, const char *first, const char *secon
     return at != NULL && strstr(at, second) != NULL;
 }
 
-static char *keep(prober *p) { return p->ok ? vb__strdup(VB_TAG_TEXT, p->res.text) : NULL; }
+static char *keep(prober *p) {
+    return p->ok ? vb__strdup(VB_TAG_TEXT, p->res.text) : NULL;
+}
 
-static bool same(const char *a, const char *b) { return a != NULL && b != NULL && strcmp(a, b) == 0; }
+static bool same(const char *a, const char *b) {
+    return a != NULL && b != NULL && strcmp(a, b) == 0;
+}
 
 #define USER "{'role':'user','content':'vbUser'}"
 #define PARTS "[{'type':'text','text':'vbOne'},{'type':'text','text':'vbTwo'}]"
 #define CALL(id, args) "{'id':'" id "','type':'function','function':{'name':'vbCall','arguments':" args "}}"
 #define ASKED(id, args) USER ",{'role':'assistant','content':'','tool_calls':[" CALL(id, args) "]}"
 #define RESULT(id) ",{'role':'tool','tool_call_id':'" id "','name':'vbCall','content':'vbResult'}"
-#define TOOLS "'tools':[{'type':'function','function':{'name':'vbTool','description':'vbAbout','parameters':{'type':'object'," \
-              "'properties':{'vbKey':{'type':'string','description':'x'}},'required':['vbKey']}}}]"
+#define TOOLS                                                                                                \
+    "'tools':[{'type':'function','function':{'name':'vbTool','description':'vbAbout','parameters':{'type':'" \
+    "object',"                                                                                               \
+    "'properties':{'vbKey':{'type':'string','description':'x'}},'required':['vbKey']}}}]"
 #define MESSAGES(m) "{'messages':[" m "]}"
 
 static void probe_roles(prober *p, vb__chat_caps *c) {
@@ -93,14 +104,20 @@ static void probe_roles(prober *p, vb__chat_caps *c) {
     bool text = shows(p, "vbUser");
     probe(p, MESSAGES("{'role':'system','content':'vbSystem'}," USER));
     c->system = shows(p, "vbSystem") && shows(p, "vbUser");
-    probe(p, c->system ? MESSAGES("{'role':'system','content':'vbSystem'}," USER ",{'role':'assistant','content':'vbAnswer'},"
-                                  "{'role':'system','content':'vbLater'},{'role':'user','content':'vbAgain'}")
-                       : MESSAGES(USER ",{'role':'assistant','content':'vbAnswer'},{'role':'system','content':'vbLater'},"
-                                       "{'role':'user','content':'vbAgain'}"));
+    probe(p,
+          c->system
+              ? MESSAGES("{'role':'system','content':'vbSystem'}," USER
+                         ",{'role':'assistant','content':'vbAnswer'},"
+                         "{'role':'system','content':'vbLater'},{'role':'user','content':'vbAgain'}")
+              : MESSAGES(USER
+                         ",{'role':'assistant','content':'vbAnswer'},{'role':'system','content':'vbLater'},"
+                         "{'role':'user','content':'vbAgain'}"));
     c->system_later = shows_in_order(p, "vbAnswer", "vbLater") && shows_in_order(p, "vbLater", "vbAgain");
     probe(p, MESSAGES(USER ",{'role':'user','content':'vbAgain'}"));
     c->repeated_user = p->ok && (!text || (shows(p, "vbUser") && shows(p, "vbAgain")));
-    probe(p, MESSAGES(USER ",{'role':'assistant','content':'vbOne'},{'role':'assistant','content':'vbTwo'}," USER));
+    probe(p,
+          MESSAGES(USER
+                   ",{'role':'assistant','content':'vbOne'},{'role':'assistant','content':'vbTwo'}," USER));
     c->repeated_assistant = p->ok && (!text || (shows(p, "vbOne") && shows(p, "vbTwo")));
     probe(p, MESSAGES("{'role':'user','content':" PARTS "}"));
     c->parts[VB_ROLE_USER] = shows_parts(p);
@@ -119,21 +136,31 @@ static bool shows_arguments(const prober *p) {
 static void probe_tools(prober *p, vb__chat_caps *c) {
     probe(p, "{'messages':[" USER "]," TOOLS "}");
     c->tools = shows(p, "vbTool");
-    bool object = probe(p, "{'messages':[" ASKED("abcdefghi", "{'vbKey':'vbValue'}") RESULT("abcdefghi") "]," TOOLS "}") && shows_arguments(p);
+    bool object = probe(p, "{'messages':[" ASKED("abcdefghi", "{'vbKey':'vbValue'}")
+                               RESULT("abcdefghi") "]," TOOLS "}") &&
+                  shows_arguments(p);
     c->tool_calls = object;
     c->tool_results = shows(p, "vbResult");
     if (!object) {
-        probe(p, "{'messages':[" ASKED("abcdefghi", "'{\\'vbKey\\': \\'vbValue\\'}'") RESULT("abcdefghi") "]," TOOLS "}");
+        probe(p, "{'messages':[" ASKED("abcdefghi", "'{\\'vbKey\\': \\'vbValue\\'}'")
+                     RESULT("abcdefghi") "]," TOOLS "}");
         c->text_arguments = c->tool_calls = shows_arguments(p);
         if (c->tool_calls) c->tool_results = shows(p, "vbResult");
     }
-    if (c->text_arguments) probe(p, "{'messages':[" ASKED("call_vb_1234567890", "'{\\'vbKey\\': \\'vbValue\\'}'") RESULT("call_vb_1234567890") "]," TOOLS "}");
-    else probe(p, "{'messages':[" ASKED("call_vb_1234567890", "{'vbKey':'vbValue'}") RESULT("call_vb_1234567890") "]," TOOLS "}");
+    if (c->text_arguments)
+        probe(p, "{'messages':[" ASKED("call_vb_1234567890", "'{\\'vbKey\\': \\'vbValue\\'}'")
+                     RESULT("call_vb_1234567890") "]," TOOLS "}");
+    else
+        probe(p, "{'messages':[" ASKED("call_vb_1234567890", "{'vbKey':'vbValue'}")
+                     RESULT("call_vb_1234567890") "]," TOOLS "}");
     c->short_ids = c->tool_calls && !p->ok;
-    probe(p, "{'messages':[" USER ",{'role':'assistant','content':null,'tool_calls':[" CALL("abcdefghi", "{'vbKey':'vbValue'}") "]}" RESULT("abcdefghi") "]," TOOLS "}");
+    probe(p, "{'messages':[" USER ",{'role':'assistant','content':null,'tool_calls':[" CALL(
+                 "abcdefghi", "{'vbKey':'vbValue'}") "]}" RESULT("abcdefghi") "]," TOOLS "}");
     c->null_content = p->ok && !shows(p, "None") && (!c->tool_calls || shows(p, "vbCall"));
     if (c->text_arguments) c->null_content = false;
-    probe(p, "{'messages':[" ASKED("abcdefghi", "{'vbKey':'vbValue'}") ",{'role':'tool','tool_call_id':'abcdefghi','name':'vbCall','content':" PARTS "}]," TOOLS "}");
+    probe(p, "{'messages':[" ASKED("abcdefghi",
+                                   "{'vbKey':'vbValue'}") ",{'role':'tool','tool_call_id':'abcdefghi','name':"
+                                                          "'vbCall','content':" PARTS "}]," TOOLS "}");
     c->parts[VB_ROLE_TOOL] = shows_parts(p);
 }
 
@@ -174,8 +201,9 @@ static void find_caps(variant *v, const json_t *tokens) {
     vb__jinja_result_fini(&p.res);
 }
 
-vb_err vb__chat_template_create(const char *source, size_t len, const char *tool_source, size_t tool_len, const json_t *tokens,
-                                const char *name, vb__chat_template **out, vb_error *err) {
+vb_err vb__chat_template_create(const char *source, size_t len, const char *tool_source, size_t tool_len,
+                                const json_t *tokens, const char *name, vb__chat_template **out,
+                                vb_error *err) {
     vb__chat_template *t = vb__calloc(VB_TAG_TEXT, 1, sizeof(*t));
     if (t == NULL) return no_memory(err);
     t->tokens = tokens != NULL ? json_deep_copy(tokens) : json_object();
@@ -207,12 +235,14 @@ void vb__chat_template_destroy(vb__chat_template *t) {
 
 /* Token texts: every "..._token" that is a string or an object with "content". Those known already stay. */
 static void add_tokens(json_t *tokens, const json_t *config) {
-    for (void *it = json_object_iter((json_t *)config); it != NULL; it = json_object_iter_next((json_t *)config, it)) {
+    for (void *it = json_object_iter((json_t *)config); it != NULL;
+         it = json_object_iter_next((json_t *)config, it)) {
         const char *key = json_object_iter_key(it);
         size_t n = strlen(key);
         json_t *v = json_object_iter_value(it);
         if (json_is_object(v)) v = json_object_get(v, "content");
-        if (n > 6 && strcmp(key + n - 6, "_token") == 0 && json_is_string(v) && json_object_get(tokens, key) == NULL)
+        if (n > 6 && strcmp(key + n - 6, "_token") == 0 && json_is_string(v) &&
+            json_object_get(tokens, key) == NULL)
             json_object_set(tokens, key, v);
     }
 }
@@ -234,7 +264,8 @@ static vb_err read_object(const char *folder, const char *name, json_t **out, vb
 }
 
 /* A template, or several by name. */
-static vb_err from_json(const json_t *v, const json_t *tokens, const char *name, vb__chat_template **out, vb_error *err) {
+static vb_err from_json(const json_t *v, const json_t *tokens, const char *name, vb__chat_template **out,
+                        vb_error *err) {
     const json_t *plain = NULL, *tools = NULL;
     char where[128];
     snprintf(where, sizeof(where), "%s: chat_template", name);
@@ -253,9 +284,13 @@ static vb_err from_json(const json_t *v, const json_t *tokens, const char *name,
     }
     if (plain == NULL && json_is_string(tools)) plain = tools, tools = NULL;
     if (!json_is_string(plain) || (tools != NULL && !json_is_string(tools)))
-        return vb__fail(err, VB_E_FORMAT, "%s: no template in it, expected a text or a list of {\"name\", \"template\"} with a default", where);
-    return vb__chat_template_create(json_string_value(plain), json_string_length(plain), json_string_value(tools),
-                                    json_string_length(tools), tokens, where, out, err);
+        return vb__fail(
+            err, VB_E_FORMAT,
+            "%s: no template in it, expected a text or a list of {\"name\", \"template\"} with a default",
+            where);
+    return vb__chat_template_create(json_string_value(plain), json_string_length(plain),
+                                    json_string_value(tools), json_string_length(tools), tokens, where, out,
+                                    err);
 }
 
 static vb_err from_file(const char *path, const json_t *tokens, vb__chat_template **out, vb_error *err) {
@@ -278,7 +313,8 @@ static vb_err from_file(const char *path, const json_t *tokens, vb__chat_templat
 }
 
 /* The template file of the folder, if there is one. */
-static vb_err from_folder(const char *folder, const json_t *tokens, const json_t *config, vb__chat_template **out, vb_error *err) {
+static vb_err from_folder(const char *folder, const json_t *tokens, const json_t *config,
+                          vb__chat_template **out, vb_error *err) {
     static const char *const names[] = {"chat_template.jinja", "chat_template.json"};
     for (size_t i = 0; i < 2; i++) {
         char *path = vb__path_join(folder, names[i]);
@@ -290,8 +326,11 @@ static vb_err from_folder(const char *folder, const json_t *tokens, const json_t
     }
     const json_t *v = json_object_get(config, "chat_template");
     if (v != NULL && !json_is_null(v)) return from_json(v, tokens, "tokenizer_config.json", out, err);
-    return vb__fail(err, VB_E_NOT_FOUND, "%s: no chat template, expected chat_template.jinja, chat_template.json or chat_template in "
-                    "tokenizer_config.json", vb__path_base(folder));
+    return vb__fail(
+        err, VB_E_NOT_FOUND,
+        "%s: no chat template, expected chat_template.jinja, chat_template.json or chat_template in "
+        "tokenizer_config.json",
+        vb__path_base(folder));
 }
 
 vb_err vb__chat_template_open(const char *folder, const char *file, vb__chat_template **out, vb_error *err) {
@@ -311,8 +350,12 @@ vb_err vb__chat_template_open(const char *folder, const char *file, vb__chat_tem
     return e;
 }
 
-const vb__chat_caps *vb__chat_template_caps(const vb__chat_template *t, bool tools) { return &variant_for(t, tools)->caps; }
-const char *vb__chat_template_source(const vb__chat_template *t, bool tools) { return variant_for(t, tools)->source; }
+const vb__chat_caps *vb__chat_template_caps(const vb__chat_template *t, bool tools) {
+    return &variant_for(t, tools)->caps;
+}
+const char *vb__chat_template_source(const vb__chat_template *t, bool tools) {
+    return variant_for(t, tools)->source;
+}
 
 /* ---- conversations ---- */
 
@@ -327,10 +370,13 @@ static vb_err add_kwargs(json_t *context, const json_t *kwargs, vb_error *err) {
     char is[80];
     if (kwargs == NULL || json_is_null(kwargs)) return VB_OK;
     if (!json_is_object(kwargs))
-        return vb__fail(err, VB_E_ARGUMENT, "chat_template_kwargs: %s, expected an object", vb__json_is(kwargs, is, sizeof(is)));
+        return vb__fail(err, VB_E_ARGUMENT, "chat_template_kwargs: %s, expected an object",
+                        vb__json_is(kwargs, is, sizeof(is)));
     for (size_t i = 0; i < 3; i++)
         if (json_object_get(kwargs, taken[i]) != NULL)
-            return vb__fail(err, VB_E_ARGUMENT, "chat_template_kwargs.%s: cannot be set here, expected the request's own field", taken[i]);
+            return vb__fail(err, VB_E_ARGUMENT,
+                            "chat_template_kwargs.%s: cannot be set here, expected the request's own field",
+                            taken[i]);
     return json_object_update(context, (json_t *)kwargs) == 0 ? VB_OK : no_memory(err);
 }
 
@@ -338,9 +384,11 @@ static bool known_effort(const char *s) {
     return s != NULL && (strcmp(s, "low") == 0 || strcmp(s, "medium") == 0 || strcmp(s, "high") == 0);
 }
 
-static vb_err make_context(const vb__chat_input *in, json_t *messages, bool tools, json_t **out, vb_error *err) {
-    json_t *c = json_pack("{s:O, s:O, s:n, s:b}", "messages", messages, "tools", tools ? (json_t *)in->tools : json_null(),
-                          "documents", "add_generation_prompt", in->add_generation_prompt);
+static vb_err make_context(const vb__chat_input *in, json_t *messages, bool tools, json_t **out,
+                           vb_error *err) {
+    json_t *c = json_pack("{s:O, s:O, s:n, s:b}", "messages", messages, "tools",
+                          tools ? (json_t *)in->tools : json_null(), "documents", "add_generation_prompt",
+                          in->add_generation_prompt);
     vb_err e = c == NULL ? no_memory(err) : VB_OK;
     if (e == VB_OK && in->thinking >= 0) {
         json_object_set_new(c, "enable_thinking", json_boolean(in->thinking != 0));
@@ -354,15 +402,18 @@ static vb_err make_context(const vb__chat_input *in, json_t *messages, bool tool
     return e;
 }
 
-vb_err vb__chat_template_render(const vb__chat_template *t, const vb__chat_input *in, vb__jinja_result *out, vb_error *err) {
+vb_err vb__chat_template_render(const vb__chat_template *t, const vb__chat_input *in, vb__jinja_result *out,
+                                vb_error *err) {
     *out = (vb__jinja_result){0};
     char is[80];
     if (in->tools != NULL && !json_is_null(in->tools) && !json_is_array(in->tools))
-        return vb__fail(err, VB_E_ARGUMENT, "tools: %s, expected a list", vb__json_is(in->tools, is, sizeof(is)));
+        return vb__fail(err, VB_E_ARGUMENT, "tools: %s, expected a list",
+                        vb__json_is(in->tools, is, sizeof(is)));
     bool tools = json_array_size(in->tools) > 0;
     const variant *v = variant_for(t, tools);
     if (tools && !v->caps.tools)
-        return vb__fail(err, VB_E_ARGUMENT, "tools: the model's chat template does not use them, expected none");
+        return vb__fail(err, VB_E_ARGUMENT,
+                        "tools: the model's chat template does not use them, expected none");
     json_t *messages = NULL, *context = NULL;
     vb_err e = vb__chat_messages_prepare(in->messages, &v->caps, &messages, err);
     if (e == VB_OK) e = make_context(in, messages, tools, &context, err);
@@ -377,7 +428,8 @@ vb_err vb__chat_template_render(const vb__chat_template *t, const vb__chat_input
     return e;
 }
 
-vb_err vb__chat_template_render_json(const vb__chat_template *t, const char *json, size_t len, vb__jinja_result *out, vb_error *err) {
+vb_err vb__chat_template_render_json(const vb__chat_template *t, const char *json, size_t len,
+                                     vb__jinja_result *out, vb_error *err) {
     *out = (vb__jinja_result){0};
     json_t *doc = NULL, *kwargs = NULL;
     VB_TRY(vb__json_parse(json, len, VB_LIMIT_PROMPT_BYTES, "messages", &doc, err));
@@ -390,9 +442,11 @@ vb_err vb__chat_template_render_json(const vb__chat_template *t, const char *jso
         if (json_is_boolean(gen)) in.add_generation_prompt = json_is_true(gen);
         kwargs = json_copy(doc); /* the further variables, and chat_template_kwargs over them */
         const json_t *more = json_object_get(doc, "chat_template_kwargs");
-        static const char *const fields[] = {"messages", "tools", "add_generation_prompt", "chat_template_kwargs"};
+        static const char *const fields[] = {"messages", "tools", "add_generation_prompt",
+                                             "chat_template_kwargs"};
         for (size_t i = 0; i < 4; i++) json_object_del(kwargs, fields[i]);
-        if (kwargs == NULL || (json_is_object(more) && json_object_update(kwargs, (json_t *)more) != 0)) e = no_memory(err);
+        if (kwargs == NULL || (json_is_object(more) && json_object_update(kwargs, (json_t *)more) != 0))
+            e = no_memory(err);
         in.kwargs = kwargs;
     }
     if (e == VB_OK) e = vb__chat_template_render(t, &in, out, err);

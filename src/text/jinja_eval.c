@@ -15,7 +15,8 @@ bool vb__jscope_get(jr *r, jscope *sc, uint32_t id, jv *out) {
     }
     if (r->root[id].t != JV_ABSENT) *out = r->root[id];
     else if (r->context[id].t != JV_ABSENT) *out = r->context[id];
-    else if (r->t->names[id].func != 0 && !r->t->names[id].late) *out = (jv){.t = JV_FUNC, .sub = (uint8_t)(r->t->names[id].func - 1)};
+    else if (r->t->names[id].func != 0 && !r->t->names[id].late)
+        *out = (jv){.t = JV_FUNC, .sub = (uint8_t)(r->t->names[id].func - 1)};
     else *out = (jv){0};
     return true;
 }
@@ -59,7 +60,9 @@ static bool eval_args(jr *r, jscope *sc, const jcall *c, jargs *out) {
     for (uint32_t i = 0; i < c->n_kw; i++) {
         jv v;
         uint32_t k = n_kw;
-        if (!vb__jeval(r, sc, c->kwv[i], &v) || !vb__jpush(r, &kwn, &n_kw, &cap_n, c->kwn[i]) || !vb__jpush(r, &kwv, &k, &cap_v, v)) return false;
+        if (!vb__jeval(r, sc, c->kwv[i], &v) || !vb__jpush(r, &kwn, &n_kw, &cap_n, c->kwn[i]) ||
+            !vb__jpush(r, &kwv, &k, &cap_v, v))
+            return false;
     }
     if (c->star != NULL) {
         jv v, *items;
@@ -72,19 +75,24 @@ static bool eval_args(jr *r, jscope *sc, const jcall *c, jargs *out) {
         jv v;
         if (!vb__jeval(r, sc, c->starstar, &v)) return false;
         if (v.t == JV_UNDEF) return vb__jerr_undef(r, v);
-        if (v.t != JV_DICT) return vb__jerr(r, "the argument behind ** is %s, expected a mapping", vb__jv_type_name(v));
-        if (v.d->n + n_kw > 64) return vb__jerr_code(r, VB_E_LIMIT, "too many keyword arguments, expected at most 64");
+        if (v.t != JV_DICT)
+            return vb__jerr(r, "the argument behind ** is %s, expected a mapping", vb__jv_type_name(v));
+        if (v.d->n + n_kw > 64)
+            return vb__jerr_code(r, VB_E_LIMIT, "too many keyword arguments, expected at most 64");
         for (uint32_t i = 0; i < v.d->n; i++) {
             uint32_t k = n_kw;
             jv name = v.d->e[i].k;
-            if (name.t != JV_STR) return vb__jerr(r, "a keyword is %s, expected a text", vb__jv_type_name(name));
+            if (name.t != JV_STR)
+                return vb__jerr(r, "a keyword is %s, expected a text", vb__jv_type_name(name));
             for (uint32_t x = 0; x < n_kw; x++)
                 if (kwn[x].s->len == name.s->len && memcmp(kwn[x].s->s, name.s->s, name.s->len) == 0)
                     return vb__jerr(r, "a keyword argument is given twice, expected it once");
-            if (!vb__jpush(r, &kwn, &n_kw, &cap_n, name) || !vb__jpush(r, &kwv, &k, &cap_v, v.d->e[i].v)) return false;
+            if (!vb__jpush(r, &kwn, &n_kw, &cap_n, name) || !vb__jpush(r, &kwv, &k, &cap_v, v.d->e[i].v))
+                return false;
         }
     }
-    *out = (jargs){n == 0 ? vb__jnothing : pos, n, n_kw == 0 ? vb__jnothing : kwn, n_kw == 0 ? vb__jnothing : kwv, n_kw};
+    *out = (jargs){n == 0 ? vb__jnothing : pos, n, n_kw == 0 ? vb__jnothing : kwn,
+                   n_kw == 0 ? vb__jnothing : kwv, n_kw};
     return true;
 }
 
@@ -130,9 +138,11 @@ static __attribute__((noinline)) bool call_node(jr *r, jscope *sc, const jast *n
     jv f, self;
     jargs a;
     const jast *callee = n->a;
-    if (callee->type == N_GETATTR && callee->id != M_NONE) { /* obj.method(...) without a value for the method */
+    if (callee->type == N_GETATTR &&
+        callee->id != M_NONE) { /* obj.method(...) without a value for the method */
         if (!vb__jeval(r, sc, callee->a, &self)) return false;
-        if (self.t != JV_UNDEF && self.t != JV_NAMESPACE && vb__jmethod_on(self, callee->id) == JM_OK && caller.t == JV_ABSENT) {
+        if (self.t != JV_UNDEF && self.t != JV_NAMESPACE && vb__jmethod_on(self, callee->id) == JM_OK &&
+            caller.t == JV_ABSENT) {
             if (!eval_args(r, sc, n->call, &a)) return false;
             r->line = n->line;
             return vb__jmethod_call(r, self, callee->id, &a, out);
@@ -143,17 +153,21 @@ static __attribute__((noinline)) bool call_node(jr *r, jscope *sc, const jast *n
     }
     if (f.t == JV_UNDEF) return vb__jerr_undef(r, f);
     if (!eval_args(r, sc, n->call, &a)) return false;
-    if (caller.t != JV_ABSENT && !with_keyword(r, &a, r->t->names[r->t->id_caller].text, caller)) return false;
+    if (caller.t != JV_ABSENT && !with_keyword(r, &a, r->t->names[r->t->id_caller].text, caller))
+        return false;
     r->line = n->line;
     return vb__jcall_value(r, f, &a, out);
 }
 
-bool vb__jcall_block(jr *r, jscope *sc, const jast *call, jv caller, jv *out) { return call_node(r, sc, call, caller, out); }
+bool vb__jcall_block(jr *r, jscope *sc, const jast *call, jv caller, jv *out) {
+    return call_node(r, sc, call, caller, out);
+}
 
 bool vb__jfilter_node(jr *r, jscope *sc, const jast *n, jv in, jv *out) {
     jargs a;
     if (n->flag)
-        return vb__jerr_code(r, VB_E_UNSUPPORTED, "no filter named '%.*s', expected one of those in docs/text.md",
+        return vb__jerr_code(r, VB_E_UNSUPPORTED,
+                             "no filter named '%.*s', expected one of those in docs/text.md",
                              n->v.s->len > 60 ? 60 : (int)n->v.s->len, n->v.s->s);
     if (!eval_args(r, sc, n->call, &a)) return false;
     r->line = n->line;
@@ -165,9 +179,12 @@ static __attribute__((noinline)) bool test_node(jr *r, jscope *sc, const jast *n
     jv v;
     bool b;
     if (n->flag)
-        return vb__jerr_code(r, VB_E_UNSUPPORTED, "no test named '%.*s', expected one of those in docs/text.md",
+        return vb__jerr_code(r, VB_E_UNSUPPORTED,
+                             "no test named '%.*s', expected one of those in docs/text.md",
                              n->v.s->len > 60 ? 60 : (int)n->v.s->len, n->v.s->s);
-    if (!vb__jeval(r, sc, n->a, &v) || !eval_args(r, sc, n->call, &a) || !vb__jtest_call(r, (int)n->id, v, &a, &b)) return false;
+    if (!vb__jeval(r, sc, n->a, &v) || !eval_args(r, sc, n->call, &a) ||
+        !vb__jtest_call(r, (int)n->id, v, &a, &b))
+        return false;
     *out = vb__jv_bool(b);
     return true;
 }
@@ -192,7 +209,9 @@ static __attribute__((noinline)) bool dict_node(jr *r, jscope *sc, const jast *n
     if (!vb__jdict_new(r, n->n / 2, &d)) return false;
     for (uint32_t i = 0; i + 1 < n->n; i += 2) {
         jv k, v;
-        if (!vb__jeval(r, sc, n->list[i], &k) || !vb__jeval(r, sc, n->list[i + 1], &v) || !vb__jdict_set(r, d, k, v)) return false;
+        if (!vb__jeval(r, sc, n->list[i], &k) || !vb__jeval(r, sc, n->list[i + 1], &v) ||
+            !vb__jdict_set(r, d, k, v))
+            return false;
     }
     *out = (jv){.t = JV_DICT, .d = d};
     return true;
@@ -203,7 +222,8 @@ static __attribute__((noinline)) bool compare_node(jr *r, jscope *sc, const jast
     bool b = true;
     if (!vb__jeval(r, sc, n->a, &left)) return false;
     for (uint32_t i = 0; i < n->n && b; i++) {
-        if (!vb__jeval(r, sc, n->list[i], &right) || !vb__jop_compare(r, (jop)n->ops[i], left, right, &b)) return false;
+        if (!vb__jeval(r, sc, n->list[i], &right) || !vb__jop_compare(r, (jop)n->ops[i], left, right, &b))
+            return false;
         left = right;
     }
     *out = vb__jv_bool(b);
@@ -215,7 +235,9 @@ static __attribute__((noinline)) bool concat_node(jr *r, jscope *sc, const jast 
     static const jstr empty = {.s = "", .ours = true};
     *out = (jv){.t = JV_STR, .s = &empty};
     for (uint32_t i = 0; i < n->n; i++)
-        if (!vb__jeval(r, sc, n->list[i], &v) || !vb__jv_str(r, v, &v) || !vb__jstr_concat(r, out->s, v.s, out)) return false;
+        if (!vb__jeval(r, sc, n->list[i], &v) || !vb__jv_str(r, v, &v) ||
+            !vb__jstr_concat(r, out->s, v.s, out))
+            return false;
     return true;
 }
 
@@ -224,8 +246,9 @@ static __attribute__((noinline)) bool item_node(jr *r, jscope *sc, const jast *n
     if (!vb__jeval(r, sc, n->a, &obj)) return false;
     const jast *s = n->b;
     if (s->type != N_SLICE) return vb__jeval(r, sc, s, &v[0]) && vb__jop_getitem(r, obj, v[0], out);
-    if ((s->a != NULL && !vb__jeval(r, sc, s->a, &v[0])) || (s->b != NULL && !vb__jeval(r, sc, s->b, &v[1])) ||
-        (s->c != NULL && !vb__jeval(r, sc, s->c, &v[2]))) return false;
+    if ((s->a != NULL && !vb__jeval(r, sc, s->a, &v[0])) ||
+        (s->b != NULL && !vb__jeval(r, sc, s->b, &v[1])) || (s->c != NULL && !vb__jeval(r, sc, s->c, &v[2])))
+        return false;
     r->line = n->line;
     return vb__jop_slice(r, obj, v[0], v[1], v[2], out);
 }
@@ -293,7 +316,9 @@ bool vb__jeval(jr *r, jscope *sc, const jast *n, jv *out) {
         *out = n->v;
         return true;
     }
-    if (++r->depth > JINJA_EVAL_DEPTH) return vb__jerr_code(r, VB_E_LIMIT, "nested too deep while running, expected at most %d levels", JINJA_EVAL_DEPTH);
+    if (++r->depth > JINJA_EVAL_DEPTH)
+        return vb__jerr_code(r, VB_E_LIMIT, "nested too deep while running, expected at most %d levels",
+                             JINJA_EVAL_DEPTH);
     bool ok = eval(r, sc, n, out);
     r->depth--;
     return ok;

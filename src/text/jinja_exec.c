@@ -23,8 +23,11 @@ static jscope *new_scope(jr *r, jscope *parent, const jast *owner) {
 static bool set_attribute(jr *r, jscope *sc, const jast *n, jv v) {
     jv ns;
     if (!vb__jscope_get(r, sc, n->id, &ns)) return false;
-    if (ns.t != JV_NAMESPACE) return vb__jerr(r, "cannot assign an attribute on something that is no namespace, expected namespace()");
-    if (n->v.s->len > 0 && n->v.s->s[0] == '_') return vb__jerr(r, "a namespace attribute begins with '_', expected another name");
+    if (ns.t != JV_NAMESPACE)
+        return vb__jerr(r,
+                        "cannot assign an attribute on something that is no namespace, expected namespace()");
+    if (n->v.s->len > 0 && n->v.s->s[0] == '_')
+        return vb__jerr(r, "a namespace attribute begins with '_', expected another name");
     return vb__jdict_set(r, ns.d, n->v, v);
 }
 
@@ -37,7 +40,8 @@ static bool assign(jr *r, jscope *sc, const jast *target, jv v) {
         jv x;
         bool more;
         if (!vb__jiter_next(r, &it, &x, &more)) return false;
-        if (!more && i < target->n) return vb__jerr(r, "not enough values to unpack: %u, expected %u", i, target->n);
+        if (!more && i < target->n)
+            return vb__jerr(r, "not enough values to unpack: %u, expected %u", i, target->n);
         if (more && i == target->n) return vb__jerr(r, "too many values to unpack, expected %u", target->n);
         if (!more) return true;
         if (!assign(r, sc, target->list[i], x)) return false;
@@ -58,7 +62,8 @@ static jflow capture(jr *r, jscope *sc, jast *const *list, uint32_t n, jv *out) 
 }
 
 static bool filter_chain(jr *r, jscope *sc, const jast *n, jv *v) {
-    if (++r->depth > JINJA_EVAL_DEPTH) return vb__jerr_code(r, VB_E_LIMIT, "too many filters, expected fewer");
+    if (++r->depth > JINJA_EVAL_DEPTH)
+        return vb__jerr_code(r, VB_E_LIMIT, "too many filters, expected fewer");
     bool ok = (n->a == NULL || filter_chain(r, sc, n->a, v)) && vb__jfilter_node(r, sc, n, *v, v);
     r->depth--;
     return ok;
@@ -82,7 +87,9 @@ static bool bind_special(jr *r, jscope *sc, const jast *n, jargs *a, bool *used)
     const char *who = n->type == N_MACRO ? n->v.s->s : "caller";
     int len = n->type == N_MACRO ? (n->v.s->len > 60 ? 60 : (int)n->v.s->len) : 6;
     if (ps->caller && !ps->own_caller) {
-        if (!take_keyword(a, used, name.s, &v) && !vb__jv_undef_text(r, "no caller is defined, expected {% call %}", &v)) return false;
+        if (!take_keyword(a, used, name.s, &v) &&
+            !vb__jv_undef_text(r, "no caller is defined, expected {% call %}", &v))
+            return false;
         if (!vb__jscope_set(r, sc, r->t->id_caller, v)) return false;
     }
     if (ps->kwargs) {
@@ -94,8 +101,9 @@ static bool bind_special(jr *r, jscope *sc, const jast *n, jargs *a, bool *used)
     } else {
         for (uint32_t i = 0; i < a->n_kw; i++)
             if (!used[i])
-                return vb__jerr(r, "macro '%.*s' takes no keyword argument '%.*s', expected one of its parameters", len, who,
-                                a->kwn[i].s->len > 60 ? 60 : (int)a->kwn[i].s->len, a->kwn[i].s->s);
+                return vb__jerr(
+                    r, "macro '%.*s' takes no keyword argument '%.*s', expected one of its parameters", len,
+                    who, a->kwn[i].s->len > 60 ? 60 : (int)a->kwn[i].s->len, a->kwn[i].s->s);
     }
     if (ps->varargs) {
         uint32_t extra = a->n > ps->n ? a->n - ps->n : 0;
@@ -103,7 +111,8 @@ static bool bind_special(jr *r, jscope *sc, const jast *n, jargs *a, bool *used)
                vb__jscope_set(r, sc, r->t->id_varargs, v);
     }
     if (a->n > ps->n)
-        return vb__jerr(r, "macro '%.*s' takes at most %u arguments, expected no more than that", len, who, ps->n);
+        return vb__jerr(r, "macro '%.*s' takes at most %u arguments, expected no more than that", len, who,
+                        ps->n);
     return true;
 }
 
@@ -123,7 +132,9 @@ static __attribute__((noinline)) bool bind_macro(jr *r, jscope *sc, const jast *
     for (uint32_t i = 0; i < ps->n; i++) { /* defaults may use earlier parameters */
         jv v;
         if (!missing[i]) continue;
-        if (ps->defaults[i] != NULL ? !vb__jeval(r, sc, ps->defaults[i], &v) : !vb__jv_undef(r, JU_NAME, JV_UNDEF, ps->names[i], &v)) return false;
+        if (ps->defaults[i] != NULL ? !vb__jeval(r, sc, ps->defaults[i], &v)
+                                    : !vb__jv_undef(r, JU_NAME, JV_UNDEF, ps->names[i], &v))
+            return false;
         if (!vb__jscope_set(r, sc, ps->ids[i], v)) return false;
     }
     return true;
@@ -131,7 +142,8 @@ static __attribute__((noinline)) bool bind_macro(jr *r, jscope *sc, const jast *
 
 bool vb__jmacro_call(jr *r, jmacro *m, const jargs *a, jv *out) {
     if (++r->calls > JINJA_CALL_DEPTH)
-        return vb__jerr_code(r, VB_E_LIMIT, "macros call each other too deep, expected at most %d levels", JINJA_CALL_DEPTH);
+        return vb__jerr_code(r, VB_E_LIMIT, "macros call each other too deep, expected at most %d levels",
+                             JINJA_CALL_DEPTH);
     jscope *sc = new_scope(r, m->closure, m->node);
     if (sc == NULL || !vb__jwork(r, 5) || !bind_macro(r, sc, m->node, a)) return false;
     if (capture(r, sc, m->node->list, m->node->n, out) == JX_ERROR) return false;
@@ -165,10 +177,12 @@ static bool loop_source(jr *r, jloop *l, jv *out, bool *more) {
             return true;
         }
         if (l->node->c != NULL) {
-            if (l->test_scope->captured && (l->test_scope = new_scope(r, l->outer, NULL)) == NULL) return false;
+            if (l->test_scope->captured && (l->test_scope = new_scope(r, l->outer, NULL)) == NULL)
+                return false;
             l->test_scope->n = 0;
             if (!assign(r, l->test_scope, l->node->a, *out) || !vb__jeval(r, l->test_scope, l->node->c, &v) ||
-                !vb__jv_truth(r, v, &pass)) return false;
+                !vb__jv_truth(r, v, &pass))
+                return false;
         }
         if (!pass) continue;
         l->fetched++;
@@ -207,8 +221,8 @@ static bool loop_length(jr *r, jloop *l, int64_t *out) {
 }
 
 bool vb__jloop_attr(jr *r, jloop *l, const jstr *name, jv *out, bool *found) {
-    static const char *const names[] = {"index", "index0", "first", "last", "length", "revindex", "revindex0",
-                                        "previtem", "nextitem", "depth", "depth0"};
+    static const char *const names[] = {"index",     "index0",   "first",    "last",  "length", "revindex",
+                                        "revindex0", "previtem", "nextitem", "depth", "depth0"};
     int k = 0;
     int64_t n;
     bool more;
@@ -261,7 +275,8 @@ static __attribute__((noinline)) jflow run_loop(jr *r, jscope *outer, const jast
         } else if (!enter_scope(r, sc, n)) {
             return JX_ERROR;
         }
-        if (!assign(r, sc, n->a, x) || !vb__jscope_set(r, sc, r->t->id_loop, (jv){.t = JV_LOOP, .loop = l})) return JX_ERROR;
+        if (!assign(r, sc, n->a, x) || !vb__jscope_set(r, sc, r->t->id_loop, (jv){.t = JV_LOOP, .loop = l}))
+            return JX_ERROR;
         jflow f = vb__jexec(r, sc, n->list, n->n);
         if (f == JX_ERROR) return f;
         if (f == JX_BREAK) break;
@@ -275,9 +290,12 @@ static __attribute__((noinline)) jflow run_loop(jr *r, jscope *outer, const jast
 /* loop(items) in a recursive loop: the loop again, one level deeper, as text. */
 bool vb__jloop_call(jr *r, jloop *l, const jargs *a, jv *out) {
     jv v[1];
-    if (!l->node->flag) return vb__jerr(r, "loop is called but not recursive, expected {%% for ... recursive %%}");
+    if (!l->node->flag)
+        return vb__jerr(r, "loop is called but not recursive, expected {%% for ... recursive %%}");
     if (!vb__jbind(r, "loop", "/iterable", a, v)) return false;
-    if (++r->calls > JINJA_CALL_DEPTH) return vb__jerr_code(r, VB_E_LIMIT, "loops nested too deep, expected at most %d levels", JINJA_CALL_DEPTH);
+    if (++r->calls > JINJA_CALL_DEPTH)
+        return vb__jerr_code(r, VB_E_LIMIT, "loops nested too deep, expected at most %d levels",
+                             JINJA_CALL_DEPTH);
     jsb b, *outer = r->out;
     vb__jsb_init(r, &b);
     r->out = &b;
@@ -357,7 +375,9 @@ static jflow exec_one(jr *r, jscope *sc, const jast *n) {
     case N_BREAK: return JX_BREAK;
     case N_CONTINUE: return JX_CONTINUE;
     case N_LOADER:
-        vb__jerr_code(r, VB_E_UNSUPPORTED, "'%.*s' has nothing to load from, expected a template in one piece", (int)n->v.s->len, n->v.s->s);
+        vb__jerr_code(r, VB_E_UNSUPPORTED,
+                      "'%.*s' has nothing to load from, expected a template in one piece", (int)n->v.s->len,
+                      n->v.s->s);
         return JX_ERROR;
     default: vb__jerr_code(r, VB_E_INTERNAL, "not a statement"); return JX_ERROR;
     }
@@ -366,7 +386,8 @@ static jflow exec_one(jr *r, jscope *sc, const jast *n) {
 
 jflow vb__jexec(jr *r, jscope *sc, jast *const *list, uint32_t n) {
     if (++r->depth > JINJA_EVAL_DEPTH) {
-        vb__jerr_code(r, VB_E_LIMIT, "nested too deep while running, expected at most %d levels", JINJA_EVAL_DEPTH);
+        vb__jerr_code(r, VB_E_LIMIT, "nested too deep while running, expected at most %d levels",
+                      JINJA_EVAL_DEPTH);
         return JX_ERROR;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -396,7 +417,9 @@ static bool own_roles(jr *r, jv messages) {
             jentry *e = &m.d->e[k];
             if (e->k.t != JV_STR || !vb__jstr_same(e->k.s, "role") || e->v.t != JV_STR) continue;
             for (size_t x = 0; x < sizeof(roles) / sizeof(roles[0]); x++)
-                if (vb__jstr_same(e->v.s, roles[x]) && !vb__jstr_borrow(r, roles[x], strlen(roles[x]), true, &e->v)) return false;
+                if (vb__jstr_same(e->v.s, roles[x]) &&
+                    !vb__jstr_borrow(r, roles[x], strlen(roles[x]), true, &e->v))
+                    return false;
         }
     }
     return true;
@@ -419,9 +442,11 @@ static bool load_context(jr *r, const json_t *context, const json_t *ours) {
         if (j == NULL && context != NULL) j = json_object_getn(context, name->s, name->len);
         if (j == NULL) continue;
         if (!vb__jv_from_json(r, j, own, 0, &r->context[i])) return false;
-        if (r->opt.roles_are_ours && vb__jstr_same(name, "messages") && !own_roles(r, r->context[i])) return false;
+        if (r->opt.roles_are_ours && vb__jstr_same(name, "messages") && !own_roles(r, r->context[i]))
+            return false;
     }
-    /* What the data took, and the text in it (borrowed: an eighth of it counted as work), sets what may be used. */
+    /* What the data took, and the text in it (borrowed: an eighth of it counted as work), sets what may be
+     * used. */
     size_t size = r->memory + (size_t)(INT64_MAX / 2 - r->work) * 8;
     r->work = JINJA_WORK + (int64_t)size * JINJA_WORK_PER_BYTE;
     r->memory_max = JINJA_MEMORY + size * JINJA_MEMORY_PER_BYTE;
@@ -438,7 +463,8 @@ static void free_blocks(jpool *p) {
 
 static vb_err finish(jr *r, const jsb *b, vb__jinja_result *out) {
     if (b->len > VB_LIMIT_PROMPT_BYTES) {
-        vb__jerr_code(r, VB_E_LIMIT, "the output is too long: %u bytes, expected at most %d", b->len, VB_LIMIT_PROMPT_BYTES);
+        vb__jerr_code(r, VB_E_LIMIT, "the output is too long: %u bytes, expected at most %d", b->len,
+                      VB_LIMIT_PROMPT_BYTES);
         return r->code;
     }
     out->text = vb__alloc(VB_TAG_TEXT, (size_t)b->len + 1);
@@ -456,8 +482,8 @@ static vb_err finish(jr *r, const jsb *b, vb__jinja_result *out) {
     return VB_OK;
 }
 
-vb_err vb__jinja_render(const vb__jinja *t, const json_t *context, const json_t *ours, const vb__jinja_options *options,
-                        vb__jinja_result *out, vb_error *err) {
+vb_err vb__jinja_render(const vb__jinja *t, const json_t *context, const json_t *ours,
+                        const vb__jinja_options *options, vb__jinja_result *out, vb_error *err) {
     *out = (vb__jinja_result){0};
     jr *r = vb__calloc(VB_TAG_TEXT, 1, sizeof(*r));
     if (r == NULL) return vb__fail(err, VB_E_MEMORY, "template: out of memory");
@@ -468,7 +494,8 @@ vb_err vb__jinja_render(const vb__jinja *t, const json_t *context, const json_t 
     jsb b;
     vb__jsb_init(r, &b);
     r->out = &b;
-    if (load_context(r, context, ours) && vb__jexec(r, &r->top, t->body, t->n_body) != JX_ERROR && r->code == VB_OK)
+    if (load_context(r, context, ours) && vb__jexec(r, &r->top, t->body, t->n_body) != JX_ERROR &&
+        r->code == VB_OK)
         r->code = finish(r, &b, out);
     vb_err e = r->code;
     if (e != VB_OK) {

@@ -16,12 +16,18 @@ static bool nothing(jr *r, const char *what, const jargs *a) {
     return vb__jbind(r, what, "", a, NULL);
 }
 
-static bool f_upper(jr *r, jv in, const jargs *a, jv *out) { return nothing(r, "upper", a) && str_method(r, in, M_upper, a, out); }
-static bool f_lower(jr *r, jv in, const jargs *a, jv *out) { return nothing(r, "lower", a) && str_method(r, in, M_lower, a, out); }
+static bool f_upper(jr *r, jv in, const jargs *a, jv *out) {
+    return nothing(r, "upper", a) && str_method(r, in, M_upper, a, out);
+}
+static bool f_lower(jr *r, jv in, const jargs *a, jv *out) {
+    return nothing(r, "lower", a) && str_method(r, in, M_lower, a, out);
+}
 static bool f_capitalize(jr *r, jv in, const jargs *a, jv *out) {
     return nothing(r, "capitalize", a) && str_method(r, in, M_capitalize, a, out);
 }
-static bool f_string(jr *r, jv in, const jargs *a, jv *out) { return nothing(r, "string", a) && vb__jv_str(r, in, out); }
+static bool f_string(jr *r, jv in, const jargs *a, jv *out) {
+    return nothing(r, "string", a) && vb__jv_str(r, in, out);
+}
 
 static bool f_trim(jr *r, jv in, const jargs *a, jv *out) {
     jv v[1];
@@ -40,7 +46,9 @@ static bool f_center(jr *r, jv in, const jargs *a, jv *out) {
 
 static bool f_replace(jr *r, jv in, const jargs *a, jv *out) {
     jv v[3];
-    if (!vb__jbind(r, "replace", "old new count?", a, v) || !vb__jv_str(r, v[0], &v[0]) || !vb__jv_str(r, v[1], &v[1])) return false;
+    if (!vb__jbind(r, "replace", "old new count?", a, v) || !vb__jv_str(r, v[0], &v[0]) ||
+        !vb__jv_str(r, v[1], &v[1]))
+        return false;
     jargs b = {.pos = v, .n = v[2].t == JV_ABSENT || v[2].t == JV_NONE ? 2 : 3};
     return str_method(r, in, M_replace, &b, out);
 }
@@ -63,7 +71,9 @@ static bool f_title(jr *r, jv in, const jargs *a, jv *out) {
             else if (is_sep != sep) break;
             at += n;
         }
-        if (!vb__jstr_case(&b, x, start, start + first, JC_UPPER) || !vb__jstr_case(&b, x, start + first, at, JC_LOWER)) return false;
+        if (!vb__jstr_case(&b, x, start, start + first, JC_UPPER) ||
+            !vb__jstr_case(&b, x, start + first, at, JC_LOWER))
+            return false;
     }
     return vb__jsb_take(&b, out);
 }
@@ -88,19 +98,24 @@ static bool f_truncate(jr *r, jv in, const jargs *a, jv *out) {
     jv v[4], s, end, part;
     int64_t length, leeway;
     bool kill;
-    if (!vb__jbind(r, "truncate", "length? killwords? end? leeway?", a, v) || !vb__jarg_int(r, "truncate", v[0], 255, &length) ||
-        !vb__jarg_truth(r, v[1], false, &kill) || !vb__jarg_int(r, "truncate", v[3].t == JV_NONE ? (jv){0} : v[3], 5, &leeway)) return false;
+    if (!vb__jbind(r, "truncate", "length? killwords? end? leeway?", a, v) ||
+        !vb__jarg_int(r, "truncate", v[0], 255, &length) || !vb__jarg_truth(r, v[1], false, &kill) ||
+        !vb__jarg_int(r, "truncate", v[3].t == JV_NONE ? (jv){0} : v[3], 5, &leeway))
+        return false;
     int64_t chars;
     if (!vb__jv_len(r, in, &chars)) return false;
     s = in;
-    if (v[2].t == JV_ABSENT ? !vb__jstr_borrow(r, "...", 3, true, &end) : !vb__jv_str(r, v[2], &end)) return false;
+    if (v[2].t == JV_ABSENT ? !vb__jstr_borrow(r, "...", 3, true, &end) : !vb__jv_str(r, v[2], &end))
+        return false;
     int64_t keep = length < 0 ? -1 : length - vb__jstr_chars(end.s);
-    if (keep < 0 || leeway < 0) return vb__jerr(r, "truncate: the length is less than that of the end, expected more");
+    if (keep < 0 || leeway < 0)
+        return vb__jerr(r, "truncate: the length is less than that of the end, expected more");
     if (chars - length <= leeway) {
         *out = s;
         return true;
     }
-    if (in.t != JV_STR) return vb__jerr(r, "truncate: the value is %s, expected a text", vb__jv_type_name(in));
+    if (in.t != JV_STR)
+        return vb__jerr(r, "truncate: the value is %s, expected a text", vb__jv_type_name(in));
     uint32_t to = vb__jstr_offset(s.s, (uint32_t)keep);
     if (!kill)
         for (uint32_t i = to; i > 0; i--)
@@ -116,13 +131,15 @@ static bool f_urlencode(jr *r, jv in, const jargs *a, jv *out) {
     jsb b;
     if (!nothing(r, "urlencode", a)) return false;
     if (in.t == JV_DICT || in.t == JV_LIST || in.t == JV_TUPLE)
-        return vb__jerr_code(r, VB_E_UNSUPPORTED, "urlencode of a %s is not supported, expected a text", vb__jv_type_name(in));
+        return vb__jerr_code(r, VB_E_UNSUPPORTED, "urlencode of a %s is not supported, expected a text",
+                             vb__jv_type_name(in));
     if (!vb__jv_str(r, in, &s)) return false;
     vb__jsb_init(r, &b);
     for (uint32_t i = 0; i < s.s->len; i++) {
         unsigned char c = (unsigned char)s.s->s[i];
         char buf[4];
-        bool plain = ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || (c >= '0' && c <= '9') || (c != '\0' && strchr("_.-~/", c) != NULL);
+        bool plain = ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') || (c >= '0' && c <= '9') ||
+                     (c != '\0' && strchr("_.-~/", c) != NULL);
         if (plain) buf[0] = (char)c, buf[1] = '\0';
         else snprintf(buf, sizeof(buf), "%%%02X", c);
         if (!vb__jsb_puts(&b, buf, false)) return false;
@@ -133,8 +150,12 @@ static bool f_urlencode(jr *r, jv in, const jargs *a, jv *out) {
 static bool put_escaped(jsb *b, const jstr *s) {
     uint32_t from = 0;
     for (uint32_t i = 0; i < s->len; i++) {
-        const char *e = s->s[i] == '&' ? "&amp;" : s->s[i] == '<' ? "&lt;" : s->s[i] == '>' ? "&gt;" : s->s[i] == '\'' ? "&#39;" :
-                        s->s[i] == '"' ? "&#34;" : NULL;
+        const char *e = s->s[i] == '&'    ? "&amp;"
+                        : s->s[i] == '<'  ? "&lt;"
+                        : s->s[i] == '>'  ? "&gt;"
+                        : s->s[i] == '\'' ? "&#39;"
+                        : s->s[i] == '"'  ? "&#34;"
+                                          : NULL;
         if (e == NULL) continue;
         if (!vb__jsb_put_part(b, s, from, i) || !vb__jsb_puts(b, e, vb__jstr_ours_at(s, i))) return false;
         from = i + 1;
@@ -163,7 +184,9 @@ static bool escape(jr *r, jv in, bool force, jv *out) {
     return mark(r, s.s, out);
 }
 
-static bool f_escape(jr *r, jv in, const jargs *a, jv *out) { return nothing(r, "escape", a) && escape(r, in, false, out); }
+static bool f_escape(jr *r, jv in, const jargs *a, jv *out) {
+    return nothing(r, "escape", a) && escape(r, in, false, out);
+}
 static bool f_forceescape(jr *r, jv in, const jargs *a, jv *out) {
     return nothing(r, "forceescape", a) && escape(r, in, true, out);
 }
@@ -178,7 +201,8 @@ static bool f_indent(jr *r, jv in, const jargs *a, jv *out) {
     bool first, blank;
     jsb b;
     if (!vb__jbind(r, "indent", "width? first? blank?", a, v) || !vb__jarg_truth(r, v[1], false, &first) ||
-        !vb__jarg_truth(r, v[2], false, &blank)) return false;
+        !vb__jarg_truth(r, v[2], false, &blank))
+        return false;
     if (in.t == JV_UNDEF) return vb__jerr_undef(r, in);
     if (in.t != JV_STR) return vb__jerr(r, "indent: the value is %s, expected a text", vb__jv_type_name(in));
     if (v[0].t == JV_STR) {
@@ -193,19 +217,23 @@ static bool f_indent(jr *r, jv in, const jargs *a, jv *out) {
     }
     /* A newline more, so that an empty last line counts. */
     jstr nl = {.s = "\n", .len = 1, .chars = 1, .ours = true};
-    if (!vb__jstr_concat(r, in.s, &nl, &line) || !vb__jstr_method(r, line.s, M_splitlines, &no_args, &lines)) return false;
+    if (!vb__jstr_concat(r, in.s, &nl, &line) || !vb__jstr_method(r, line.s, M_splitlines, &no_args, &lines))
+        return false;
     vb__jsb_init(r, &b);
     for (uint32_t i = 0; i < lines.l->n; i++) {
         const jstr *l = lines.l->v[i].s;
         bool indented = i == 0 ? first : blank || l->len > 0;
-        if ((i > 0 && !vb__jsb_putc(&b, '\n', true)) || (indented && !vb__jsb_put_str(&b, by.s)) || !vb__jsb_put_str(&b, l)) return false;
+        if ((i > 0 && !vb__jsb_putc(&b, '\n', true)) || (indented && !vb__jsb_put_str(&b, by.s)) ||
+            !vb__jsb_put_str(&b, l))
+            return false;
     }
     return vb__jsb_take(&b, out);
 }
 
 static bool f_format(jr *r, jv in, const jargs *a, jv *out) {
     jv s, args;
-    if (a->n > 0 && a->n_kw > 0) return vb__jerr(r, "format: positional and keyword arguments, expected one kind");
+    if (a->n > 0 && a->n_kw > 0)
+        return vb__jerr(r, "format: positional and keyword arguments, expected one kind");
     if (!vb__jv_str(r, in, &s)) return false;
     if (a->n_kw > 0) {
         jdict *d;
@@ -249,7 +277,8 @@ static bool f_int(jr *r, jv in, const jargs *a, jv *out) {
     int64_t base, i;
     bool ok;
     double f;
-    if (!vb__jbind(r, "int", "default? base?", a, v) || !vb__jarg_int(r, "int", v[1], 10, &base)) return false;
+    if (!vb__jbind(r, "int", "default? base?", a, v) || !vb__jarg_int(r, "int", v[1], 10, &base))
+        return false;
     *out = v[0].t == JV_ABSENT ? vb__jv_int(0) : v[0];
     switch (in.t) {
     case JV_UNDEF: return vb__jerr_undef(r, in);
@@ -315,22 +344,29 @@ static bool round_int(jr *r, int64_t i, int64_t digits, jv *out) {
 static bool f_round(jr *r, jv in, const jargs *a, jv *out) {
     jv v[2];
     int64_t digits;
-    if (!vb__jbind(r, "round", "precision? method?", a, v) || !vb__jarg_int(r, "round", v[0], 0, &digits)) return false;
-    bool ceil_it = v[1].t == JV_STR && vb__jstr_same(v[1].s, "ceil"), floor_it = v[1].t == JV_STR && vb__jstr_same(v[1].s, "floor");
-    if (!ceil_it && !floor_it && v[1].t != JV_ABSENT && !(v[1].t == JV_STR && vb__jstr_same(v[1].s, "common")))
+    if (!vb__jbind(r, "round", "precision? method?", a, v) || !vb__jarg_int(r, "round", v[0], 0, &digits))
+        return false;
+    bool ceil_it = v[1].t == JV_STR && vb__jstr_same(v[1].s, "ceil"),
+         floor_it = v[1].t == JV_STR && vb__jstr_same(v[1].s, "floor");
+    if (!ceil_it && !floor_it && v[1].t != JV_ABSENT &&
+        !(v[1].t == JV_STR && vb__jstr_same(v[1].s, "common")))
         return vb__jerr(r, "round: an unknown method, expected common, ceil or floor");
     if (in.t == JV_UNDEF) return vb__jerr_undef(r, in);
     bool integer = in.t == JV_INT || in.t == JV_BOOL;
-    if (!integer && in.t != JV_FLOAT) return vb__jerr(r, "round: the value is %s, expected a number", vb__jv_type_name(in));
+    if (!integer && in.t != JV_FLOAT)
+        return vb__jerr(r, "round: the value is %s, expected a number", vb__jv_type_name(in));
     if (ceil_it || floor_it) {
-        double x = in.t == JV_FLOAT ? in.f : (double)(in.t == JV_BOOL ? in.b : in.i), p = pow(10.0, (double)digits);
+        double x = in.t == JV_FLOAT ? in.f : (double)(in.t == JV_BOOL ? in.b : in.i),
+               p = pow(10.0, (double)digits);
         double y = ceil_it ? ceil(x * p) : floor(x * p);
-        if (!isfinite(y) || p == 0.0) return vb__jerr(r, "round: the number is out of range, expected a finite one");
+        if (!isfinite(y) || p == 0.0)
+            return vb__jerr(r, "round: the number is out of range, expected a finite one");
         *out = vb__jv_float((y == 0.0 ? 0.0 : y) / p); /* an integer in between has no negative zero */
         return true;
     }
     if (integer) return round_int(r, in.t == JV_BOOL ? in.b : in.i, digits, out);
-    if (!isfinite(in.f) && v[0].t == JV_NONE) return vb__jerr(r, "round: the number is not finite, expected a finite one");
+    if (!isfinite(in.f) && v[0].t == JV_NONE)
+        return vb__jerr(r, "round: the number is not finite, expected a finite one");
     if (!vb__jwork(r, 200)) return false;
     *out = vb__jv_float(vb__jfloat_round(in.f, digits));
     return true;
@@ -341,7 +377,9 @@ static bool f_round(jr *r, jv in, const jargs *a, jv *out) {
 static bool f_default(jr *r, jv in, const jargs *a, jv *out) {
     jv v[2];
     bool also_false, truth = true;
-    if (!vb__jbind(r, "default", "default_value? boolean?", a, v) || !vb__jarg_truth(r, v[1], false, &also_false)) return false;
+    if (!vb__jbind(r, "default", "default_value? boolean?", a, v) ||
+        !vb__jarg_truth(r, v[1], false, &also_false))
+        return false;
     if (in.t != JV_UNDEF && also_false && !vb__jv_truth(r, in, &truth)) return false;
     *out = in;
     if (in.t != JV_UNDEF && truth) return true;
@@ -355,7 +393,8 @@ static bool f_attr(jr *r, jv in, const jargs *a, jv *out) {
     if (in.t == JV_UNDEF) return vb__jerr_undef(r, in);
     if (!vb__jop_getattr(r, in, s.s, vb__jmethod_find(s.s->s, s.s->len), &probe)) return false;
     /* attributes only, never the items of a mapping */
-    bool item = in.t == JV_DICT && probe.t != JV_METHOD && !(probe.t == JV_UNDEF && probe.u->kind == JU_UNSAFE);
+    bool item =
+        in.t == JV_DICT && probe.t != JV_METHOD && !(probe.t == JV_UNDEF && probe.u->kind == JU_UNSAFE);
     if (item) return vb__jv_undef(r, JU_ATTR, in.t, s, out);
     *out = probe;
     return true;
@@ -364,12 +403,14 @@ static bool f_attr(jr *r, jv in, const jargs *a, jv *out) {
 static bool f_from_json(jr *r, jv in, const jargs *a, jv *out) {
     json_error_t e;
     if (!nothing(r, "from_json", a)) return false;
-    if (in.t != JV_STR) return vb__jerr(r, "from_json: the value is %s, expected a text", vb__jv_type_name(in));
+    if (in.t != JV_STR)
+        return vb__jerr(r, "from_json: the value is %s, expected a text", vb__jv_type_name(in));
     if (!vb__jwork(r, in.s->len / 2)) return false;
     json_t *j = json_loadb(in.s->s, in.s->len, JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
     if (j == NULL) return vb__jerr(r, "from_json: %s, expected JSON", e.text);
     if (r->parsed == NULL) r->parsed = json_array();
-    if (r->parsed == NULL || json_array_append_new(r->parsed, j) != 0) return vb__jerr_code(r, VB_E_MEMORY, "out of memory");
+    if (r->parsed == NULL || json_array_append_new(r->parsed, j) != 0)
+        return vb__jerr_code(r, VB_E_MEMORY, "out of memory");
     r->memory += in.s->len * 4; /* what the document holds, roughly */
     return vb__jv_from_json(r, j, false, 0, out);
 }
@@ -378,18 +419,61 @@ static const struct {
     const char *name;
     jfilter_fn *fn; /* NULL: known, not supported */
 } filters[] = {
-    {"abs", f_abs}, {"attr", f_attr}, {"batch", vb__jf_batch}, {"capitalize", f_capitalize}, {"center", f_center},
-    {"count", vb__jf_length}, {"d", f_default}, {"default", f_default}, {"dictsort", vb__jf_dictsort}, {"e", f_escape},
-    {"escape", f_escape}, {"filesizeformat", NULL}, {"first", vb__jf_first}, {"float", f_float},
-    {"forceescape", f_forceescape}, {"format", f_format}, {"from_json", f_from_json}, {"groupby", vb__jf_groupby},
-    {"indent", f_indent}, {"int", f_int}, {"items", vb__jf_items}, {"join", vb__jf_join}, {"last", vb__jf_last},
-    {"length", vb__jf_length}, {"list", vb__jf_list}, {"lower", f_lower}, {"map", vb__jf_map}, {"max", vb__jf_max},
-    {"min", vb__jf_min}, {"pprint", NULL}, {"random", NULL}, {"reject", vb__jf_reject},
-    {"rejectattr", vb__jf_rejectattr}, {"replace", f_replace}, {"reverse", vb__jf_reverse}, {"round", f_round},
-    {"safe", f_safe}, {"select", vb__jf_select}, {"selectattr", vb__jf_selectattr}, {"slice", vb__jf_slice},
-    {"sort", vb__jf_sort}, {"string", f_string}, {"striptags", NULL}, {"sum", vb__jf_sum}, {"title", f_title},
-    {"tojson", vb__jv_json}, {"trim", f_trim}, {"truncate", f_truncate}, {"unique", vb__jf_unique}, {"upper", f_upper},
-    {"urlencode", f_urlencode}, {"urlize", NULL}, {"wordcount", f_wordcount}, {"wordwrap", NULL}, {"xmlattr", NULL},
+    {"abs", f_abs},
+    {"attr", f_attr},
+    {"batch", vb__jf_batch},
+    {"capitalize", f_capitalize},
+    {"center", f_center},
+    {"count", vb__jf_length},
+    {"d", f_default},
+    {"default", f_default},
+    {"dictsort", vb__jf_dictsort},
+    {"e", f_escape},
+    {"escape", f_escape},
+    {"filesizeformat", NULL},
+    {"first", vb__jf_first},
+    {"float", f_float},
+    {"forceescape", f_forceescape},
+    {"format", f_format},
+    {"from_json", f_from_json},
+    {"groupby", vb__jf_groupby},
+    {"indent", f_indent},
+    {"int", f_int},
+    {"items", vb__jf_items},
+    {"join", vb__jf_join},
+    {"last", vb__jf_last},
+    {"length", vb__jf_length},
+    {"list", vb__jf_list},
+    {"lower", f_lower},
+    {"map", vb__jf_map},
+    {"max", vb__jf_max},
+    {"min", vb__jf_min},
+    {"pprint", NULL},
+    {"random", NULL},
+    {"reject", vb__jf_reject},
+    {"rejectattr", vb__jf_rejectattr},
+    {"replace", f_replace},
+    {"reverse", vb__jf_reverse},
+    {"round", f_round},
+    {"safe", f_safe},
+    {"select", vb__jf_select},
+    {"selectattr", vb__jf_selectattr},
+    {"slice", vb__jf_slice},
+    {"sort", vb__jf_sort},
+    {"string", f_string},
+    {"striptags", NULL},
+    {"sum", vb__jf_sum},
+    {"title", f_title},
+    {"tojson", vb__jv_json},
+    {"trim", f_trim},
+    {"truncate", f_truncate},
+    {"unique", vb__jf_unique},
+    {"upper", f_upper},
+    {"urlencode", f_urlencode},
+    {"urlize", NULL},
+    {"wordcount", f_wordcount},
+    {"wordwrap", NULL},
+    {"xmlattr", NULL},
 };
 
 int vb__jfilter_find(const char *s, size_t n) {
@@ -400,7 +484,10 @@ int vb__jfilter_find(const char *s, size_t n) {
 
 bool vb__jfilter_call(jr *r, int f, jv in, const jargs *a, jv *out) {
     if (!vb__jwork(r, 2)) return false;
-    if (in.t == JV_UNDEF && in.u->kind == JU_UNSAFE && filters[f].fn != f_default) return vb__jerr_undef(r, in);
+    if (in.t == JV_UNDEF && in.u->kind == JU_UNSAFE && filters[f].fn != f_default)
+        return vb__jerr_undef(r, in);
     if (filters[f].fn != NULL) return filters[f].fn(r, in, a, out);
-    return vb__jerr_code(r, VB_E_UNSUPPORTED, "the filter '%s' is not supported, expected one of those in docs/text.md", filters[f].name);
+    return vb__jerr_code(r, VB_E_UNSUPPORTED,
+                         "the filter '%s' is not supported, expected one of those in docs/text.md",
+                         filters[f].name);
 }

@@ -1,5 +1,5 @@
-/* Python's two ways to format text: "..." % values and "...".format(values). Literal parts and texts put in whole keep
- * their origin; numbers and padding count as data. */
+/* Python's two ways to format text: "..." % values and "...".format(values). Literal parts and texts put in
+ * whole keep their origin; numbers and padding count as data. */
 #include "text/jinja_int.h"
 #include <math.h>
 #include <stdio.h>
@@ -24,7 +24,9 @@ typedef struct parts {
 } parts;
 
 static bool too_wide(jr *r) {
-    return vb__jerr_code(r, VB_E_LIMIT, "format: a width or precision is too large, expected at most %d and %d", MAX_WIDTH, MAX_PRECISION);
+    return vb__jerr_code(r, VB_E_LIMIT,
+                         "format: a width or precision is too large, expected at most %d and %d", MAX_WIDTH,
+                         MAX_PRECISION);
 }
 
 static bool pad(jsb *b, const char *fill, uint32_t fill_len, int64_t n) {
@@ -77,7 +79,8 @@ static void float_digits(parts *p, double f, char type, int precision, bool alt)
         int ex = atoi(strchr(e, 'e') + 1);
         bool sci = ex < -4 || ex >= precision - 1;
         if (f == 0.0 && precision > 1) sci = false;
-        snprintf(p->digits, sizeof(p->digits), sci ? "%.*e" : "%.*f", sci ? precision - 1 : precision - 1 - ex, f);
+        snprintf(p->digits, sizeof(p->digits), sci ? "%.*e" : "%.*f",
+                 sci ? precision - 1 : precision - 1 - ex, f);
         char *end = strchr(p->digits, 'e'), tail[16] = "";
         if (end != NULL) snprintf(tail, sizeof(tail), "%s", end);
         else end = p->digits + strlen(p->digits);
@@ -88,27 +91,32 @@ static void float_digits(parts *p, double f, char type, int precision, bool alt)
         }
         snprintf(end, sizeof(p->digits) - (size_t)(end - p->digits), "%s", tail);
     }
-    for (char *c = p->digits; *c != '\0'; c++) { /* the decimal point of another locale; capital INF and NAN */
+    for (char *c = p->digits; *c != '\0';
+         c++) { /* the decimal point of another locale; capital INF and NAN */
         if (*c == ',') *c = '.';
         if ((type == 'E' || type == 'F' || type == 'G') && *c >= 'a' && *c <= 'z') *c = (char)(*c - 32);
     }
 }
 
 static bool put_number(jsb *b, const spec *s, parts *p) {
-    int64_t len = (int64_t)(strlen(p->sign) + strlen(p->prefix) + strlen(p->digits)), gap = s->width > len ? s->width - len : 0;
+    int64_t len = (int64_t)(strlen(p->sign) + strlen(p->prefix) + strlen(p->digits)),
+            gap = s->width > len ? s->width - len : 0;
     char align = s->align == '\0' ? '>' : s->align;
     int64_t left = align == '>' ? gap : align == '^' ? gap / 2 : 0, inner = align == '=' ? gap : 0;
-    return pad(b, s->fill, s->fill_len, left) && vb__jsb_puts(b, p->sign, false) && vb__jsb_puts(b, p->prefix, false) &&
-           pad(b, s->fill, s->fill_len, inner) && vb__jsb_puts(b, p->digits, false) &&
-           pad(b, s->fill, s->fill_len, gap - left - inner);
+    return pad(b, s->fill, s->fill_len, left) && vb__jsb_puts(b, p->sign, false) &&
+           vb__jsb_puts(b, p->prefix, false) && pad(b, s->fill, s->fill_len, inner) &&
+           vb__jsb_puts(b, p->digits, false) && pad(b, s->fill, s->fill_len, gap - left - inner);
 }
 
 static bool put_text(jsb *b, const spec *s, const jstr *x) {
     int64_t n = vb__jstr_chars(x);
     uint32_t to = x->len;
     if (s->precision >= 0 && s->precision < n) n = s->precision, to = vb__jstr_offset(x, (uint32_t)n);
-    int64_t gap = s->width > n ? s->width - n : 0, left = s->align == '>' ? gap : s->align == '^' ? gap / 2 : 0;
-    return pad(b, s->fill, s->fill_len, left) && vb__jsb_put_part(b, x, 0, to) && pad(b, s->fill, s->fill_len, gap - left);
+    int64_t gap = s->width > n ? s->width - n : 0, left = s->align == '>'   ? gap
+                                                          : s->align == '^' ? gap / 2
+                                                                            : 0;
+    return pad(b, s->fill, s->fill_len, left) && vb__jsb_put_part(b, x, 0, to) &&
+           pad(b, s->fill, s->fill_len, gap - left);
 }
 
 static void set_sign(parts *p, bool negative, char sign) {
@@ -156,13 +164,19 @@ static bool percent_int(percent *c, spec *s, char conv, jv v) {
     bool decimal = conv == 'd' || conv == 'i' || conv == 'u';
     if (v.t == JV_FLOAT && decimal) {
         double f = trunc(v.f);
-        if (!(f >= -9223372036854775808.0 && f < 9223372036854775808.0))
-            return vb__jerr(c->r, "%%%c: a float out of range, expected a 64-bit integer", conv);
+        if (!isfinite(f))
+            return vb__jerr(c->r, "%%%c: a number that is not finite, expected an integer", conv);
+        if (!(f >= -9223372036854775808.0 && f < 9223372036854775808.0)) { /* its digits are exact */
+            set_sign(&p, f < 0, s->sign);
+            snprintf(p.digits, sizeof(p.digits), "%.0f", fabs(f));
+            return put_number(&c->b, s, &p);
+        }
         i = (int64_t)f;
     } else if (v.t == JV_INT || v.t == JV_BOOL) {
         i = v.t == JV_BOOL ? v.b : v.i;
     } else {
-        return vb__jerr(c->r, "%%%c: the value is %s, expected %s", conv, vb__jv_type_name(v), decimal ? "a number" : "an integer");
+        return vb__jerr(c->r, "%%%c: the value is %s, expected %s", conv, vb__jv_type_name(v),
+                        decimal ? "a number" : "an integer");
     }
     if (s->precision > MAX_PRECISION) return too_wide(c->r);
     int base = decimal ? 10 : conv == 'o' ? 8 : 16;
@@ -194,7 +208,8 @@ static bool percent_text(percent *c, spec *s, char conv, jv v) {
     }
     if (conv == 'a')
         for (uint32_t i = 0; i < x.s->len; i++)
-            if ((unsigned char)x.s->s[i] >= 0x80) return vb__jerr_code(c->r, VB_E_UNSUPPORTED, "%%a is not supported, expected %%r");
+            if ((unsigned char)x.s->s[i] >= 0x80)
+                return vb__jerr_code(c->r, VB_E_UNSUPPORTED, "%%a is not supported, expected %%r");
     if (s->align == '=') s->align = '>';
     s->fill = " ";
     if (s->align == '\0') s->align = '>';
@@ -206,10 +221,12 @@ static bool percent_char(percent *c, spec *s, jv v) {
     jstr x = {.s = buf, .chars = 1};
     if (v.t == JV_STR && vb__jstr_chars(v.s) == 1) {
         x = *v.s;
-    } else if ((v.t == JV_INT || v.t == JV_BOOL) && v.i >= 0 && v.i < 0x110000 && !(v.i >= 0xd800 && v.i < 0xe000)) {
+    } else if ((v.t == JV_INT || v.t == JV_BOOL) && v.i >= 0 && v.i < 0x110000 &&
+               !(v.i >= 0xd800 && v.i < 0xe000)) {
         x.len = vb__jutf8_put(buf, v.t == JV_BOOL ? v.b : (uint32_t)v.i);
     } else {
-        return vb__jerr(c->r, "%%c: the value is %s, expected one character or its number", vb__jv_type_name(v));
+        return vb__jerr(c->r, "%%c: the value is %s, expected one character or its number",
+                        vb__jv_type_name(v));
     }
     s->fill = " ";
     s->precision = -1;
@@ -229,9 +246,12 @@ static bool conversion(percent *c, const jstr *f, uint32_t *i) {
             if (f->s[*i] == ')' && --depth == 0) break;
         }
         if (*i >= f->len) return vb__jerr(c->r, "%%(: the key has no end, expected ')'");
-        if (c->args.t != JV_DICT) return vb__jerr(c->r, "%%(key): the value is %s, expected a mapping", vb__jv_type_name(c->args));
+        if (c->args.t != JV_DICT)
+            return vb__jerr(c->r, "%%(key): the value is %s, expected a mapping", vb__jv_type_name(c->args));
         const jv *found = vb__jdict_text(c->args.d, f->s + from, *i - from);
-        if (found == NULL) return vb__jerr(c->r, "%%(%.*s): no such key, expected one that exists", *i - from > 60 ? 60 : (int)(*i - from), f->s + from);
+        if (found == NULL)
+            return vb__jerr(c->r, "%%(%.*s): no such key, expected one that exists",
+                            *i - from > 60 ? 60 : (int)(*i - from), f->s + from);
         v = *found;
         named = true;
         ++*i;
@@ -259,11 +279,25 @@ static bool conversion(percent *c, const jstr *f, uint32_t *i) {
     s.align = left ? '<' : zero ? '=' : '>';
     if (s.align == '=') s.fill = "0";
     switch (conv) {
-    case 's': case 'r': case 'a': return percent_text(c, &s, conv, v);
+    case 's':
+    case 'r':
+    case 'a': return percent_text(c, &s, conv, v);
     case 'c': return percent_char(c, &s, v);
-    case 'd': case 'i': case 'u': case 'x': case 'X': case 'o': return percent_int(c, &s, conv, v);
-    case 'e': case 'E': case 'f': case 'F': case 'g': case 'G': return percent_float(c, &s, conv, v);
-    default: return vb__jerr(c->r, "unsupported format character '%c', expected one of s r d i u x X o c e f g", conv >= 0x20 && conv < 0x7f ? conv : '?');
+    case 'd':
+    case 'i':
+    case 'u':
+    case 'x':
+    case 'X':
+    case 'o': return percent_int(c, &s, conv, v);
+    case 'e':
+    case 'E':
+    case 'f':
+    case 'F':
+    case 'g':
+    case 'G': return percent_float(c, &s, conv, v);
+    default:
+        return vb__jerr(c->r, "unsupported format character '%c', expected one of s r d i u x X o c e f g",
+                        conv >= 0x20 && conv < 0x7f ? conv : '?');
     }
 }
 
@@ -280,7 +314,9 @@ bool vb__jformat_percent(jr *r, const jstr *f, jv args, jv *out) {
         if (!conversion(&c, f, &i)) return false;
         from = i;
     }
-    bool left = args.t == JV_TUPLE ? c.used < args.l->n : c.used == 0 && args.t != JV_DICT && args.t != JV_LIST && args.t != JV_RANGE;
+    bool left = args.t == JV_TUPLE
+                    ? c.used < args.l->n
+                    : c.used == 0 && args.t != JV_DICT && args.t != JV_LIST && args.t != JV_RANGE;
     if (left) return vb__jerr(r, "not all arguments of the format were used, expected fewer");
     return vb__jsb_take(&c.b, out);
 }
@@ -300,7 +336,8 @@ static bool parse_spec(jr *r, const jstr *x, spec *s) {
         s->align = *p++;
     }
     if (p < end && (*p == '+' || *p == '-' || *p == ' ')) s->sign = *p++;
-    if (p < end && *p == 'z') return vb__jerr_code(r, VB_E_UNSUPPORTED, "format: the z option is not supported, expected none");
+    if (p < end && *p == 'z')
+        return vb__jerr_code(r, VB_E_UNSUPPORTED, "format: the z option is not supported, expected none");
     if (p < end && *p == '#') s->alt = true, p++;
     if (p < end && *p == '0') {
         if (s->align == '\0') s->align = '=', s->fill = "0", s->fill_len = 1;
@@ -314,15 +351,20 @@ static bool parse_spec(jr *r, const jstr *x, spec *s) {
         const char *digits = ++p;
         for (s->precision = 0; p < end && *p >= '0' && *p <= '9'; p++)
             if ((s->precision = s->precision * 10 + (*p - '0')) > MAX_WIDTH) return too_wide(r);
-        if (p == digits) return vb__jerr(r, "format: a precision is missing, expected digits behind the point");
+        if (p == digits)
+            return vb__jerr(r, "format: a precision is missing, expected digits behind the point");
     }
     if (p < end && (unsigned char)*p < 0x80) s->type = *p++;
-    if (p != end) return vb__jerr(r, "format: an invalid specifier, expected [[fill]align][sign][#][0][width][,][.precision][type]");
+    if (p != end)
+        return vb__jerr(
+            r,
+            "format: an invalid specifier, expected [[fill]align][sign][#][0][width][,][.precision][type]");
     return true;
 }
 
 static bool bad_type(jr *r, char type, jv v) {
-    return vb__jerr(r, "format: unknown type '%c' for %s, expected one that fits", type >= 0x20 && type < 0x7f ? type : '?', vb__jv_type_name(v));
+    return vb__jerr(r, "format: unknown type '%c' for %s, expected one that fits",
+                    type >= 0x20 && type < 0x7f ? type : '?', vb__jv_type_name(v));
 }
 
 static bool format_number(jsb *b, spec *s, jv v) {
@@ -334,7 +376,8 @@ static bool format_number(jsb *b, spec *s, jv v) {
     if (!is_float && (s->type == '\0' || strchr("bcdoxXn", s->type) != NULL)) {
         if (s->precision >= 0) return vb__jerr(r, "format: a precision for an integer, expected none");
         if (s->type == 'c') {
-            if (i < 0 || i > 0x10ffff || (i >= 0xd800 && i < 0xe000)) return vb__jerr(r, "format: not a character's number, expected one");
+            if (i < 0 || i > 0x10ffff || (i >= 0xd800 && i < 0xe000))
+                return vb__jerr(r, "format: not a character's number, expected one");
             char buf[4];
             jstr x = {.s = buf, .len = vb__jutf8_put(buf, (uint32_t)i), .chars = 1};
             return put_text(b, s, &x);
@@ -344,7 +387,8 @@ static bool format_number(jsb *b, spec *s, jv v) {
         if (s->alt && base != 10) snprintf(p.prefix, sizeof(p.prefix), "0%c", s->type);
         int_digits(&p, i < 0 ? 0 - (uint64_t)i : (uint64_t)i, base, s->type == 'X', 0);
         if (s->comma && base != 10) return vb__jerr(r, "format: ',' for this type, expected '_'");
-        if (s->comma || s->under) group_digits(p.digits, sizeof(p.digits), s->comma ? ',' : '_', base == 10 ? 3 : 4);
+        if (s->comma || s->under)
+            group_digits(p.digits, sizeof(p.digits), s->comma ? ',' : '_', base == 10 ? 3 : 4);
     } else {
         double f = is_float ? v.f : (double)i;
         if (s->type != '\0' && strchr("eEfFgGn%", s->type) == NULL) return bad_type(r, s->type, v);
@@ -353,13 +397,16 @@ static bool format_number(jsb *b, spec *s, jv v) {
         if (type == '\0' && s->precision < 0) {
             vb__jfloat_repr(fabs(f), p.digits, sizeof(p.digits));
         } else {
-            float_digits(&p, s->type == '%' ? f * 100.0 : f, type, s->precision < 0 ? 6 : (int)s->precision, s->alt);
+            float_digits(&p, s->type == '%' ? f * 100.0 : f, type, s->precision < 0 ? 6 : (int)s->precision,
+                         s->alt);
         }
         if (s->comma || s->under) group_digits(p.digits, sizeof(p.digits), s->comma ? ',' : '_', 3);
         if (s->type == '%') snprintf(p.digits + strlen(p.digits), 2, "%%");
     }
     if ((s->comma || s->under) && s->align == '=' && s->fill[0] == '0')
-        return vb__jerr_code(r, VB_E_UNSUPPORTED, "format: zero padding with thousands marks is not supported, expected one of them");
+        return vb__jerr_code(
+            r, VB_E_UNSUPPORTED,
+            "format: zero padding with thousands marks is not supported, expected one of them");
     return vb__jwork(r, 20) && put_number(b, s, &p);
 }
 
@@ -410,13 +457,17 @@ static bool field_value(brace *c, const jstr *f, uint32_t from, uint32_t to, jv 
             return vb__jerr(c->r, "format: automatic and given field numbers, expected one kind");
         if (automatic) number = c->next++, c->counted = true;
         else c->next = -1;
-        if (number >= c->args->n) return vb__jerr(c->r, "format: no argument %lld, expected more arguments", (long long)number);
+        if (number >= c->args->n)
+            return vb__jerr(c->r, "format: no argument %lld, expected more arguments", (long long)number);
         *out = c->args->pos[number];
     } else {
         uint32_t k = 0;
-        while (k < c->args->n_kw && !(c->args->kwn[k].s->len == i - from && memcmp(c->args->kwn[k].s->s, f->s + from, i - from) == 0)) k++;
+        while (k < c->args->n_kw && !(c->args->kwn[k].s->len == i - from &&
+                                      memcmp(c->args->kwn[k].s->s, f->s + from, i - from) == 0))
+            k++;
         if (k == c->args->n_kw)
-            return vb__jerr(c->r, "format: no argument '%.*s', expected it", i - from > 60 ? 60 : (int)(i - from), f->s + from);
+            return vb__jerr(c->r, "format: no argument '%.*s', expected it",
+                            i - from > 60 ? 60 : (int)(i - from), f->s + from);
         *out = c->args->kwv[k];
     }
     while (i < to) {
@@ -454,7 +505,8 @@ static bool field(brace *c, const jstr *f, uint32_t from, uint32_t to, int depth
             while (name_end + 1 < to && f->s[name_end + 1] != ']') name_end++;
     at = name_end;
     if (at < to && f->s[at] == '!') {
-        if (at + 1 >= to || (at + 2 < to && f->s[at + 2] != ':')) return vb__jerr(c->r, "format: a broken conversion, expected !s or !r");
+        if (at + 1 >= to || (at + 2 < to && f->s[at + 2] != ':'))
+            return vb__jerr(c->r, "format: a broken conversion, expected !s or !r");
         conv = f->s[at + 1];
         at += 2;
     }

@@ -26,8 +26,11 @@ bool vb__jbind(jr *r, const char *what, const char *spec, const jargs *a, jv *sl
         const jstr *name = a->kwn[k].s;
         uint32_t i = 0;
         while (i < n && !(lens[i] == name->len && memcmp(starts[i], name->s, name->len) == 0)) i++;
-        if (i == n || !keywords) return vb__jerr(r, "%s has no parameter '%.*s', expected another", what, name->len > 40 ? 40 : (int)name->len, name->s);
-        if (slots[i].t != JV_ABSENT) return vb__jerr(r, "%s was given '%.*s' twice, expected it once", what, (int)lens[i], starts[i]);
+        if (i == n || !keywords)
+            return vb__jerr(r, "%s has no parameter '%.*s', expected another", what,
+                            name->len > 40 ? 40 : (int)name->len, name->s);
+        if (slots[i].t != JV_ABSENT)
+            return vb__jerr(r, "%s was given '%.*s' twice, expected it once", what, (int)lens[i], starts[i]);
         slots[i] = a->kwv[k];
     }
     for (uint32_t i = 0; i < n; i++)
@@ -40,7 +43,8 @@ bool vb__jarg_int(jr *r, const char *what, jv v, int64_t fallback, int64_t *out)
     *out = fallback;
     if (v.t == JV_ABSENT) return true;
     if (v.t == JV_UNDEF) return vb__jerr_undef(r, v);
-    if (v.t != JV_INT && v.t != JV_BOOL) return vb__jerr(r, "%s: an argument is %s, expected an integer", what, vb__jv_type_name(v));
+    if (v.t != JV_INT && v.t != JV_BOOL)
+        return vb__jerr(r, "%s: an argument is %s, expected an integer", what, vb__jv_type_name(v));
     *out = v.t == JV_BOOL ? v.b : v.i;
     return true;
 }
@@ -52,7 +56,8 @@ bool vb__jarg_truth(jr *r, jv v, bool fallback, bool *out) {
 
 /* ---- functions ---- */
 
-static const char *const names[JF_N] = {"range", "dict", "namespace", "raise_exception", "strftime_now", "cycler", "joiner", "lipsum"};
+static const char *const names[JF_N] = {"range",        "dict",   "namespace", "raise_exception",
+                                        "strftime_now", "cycler", "joiner",    "lipsum"};
 
 int vb__jfunc_find(const char *s, size_t n) {
     for (int i = 0; i < JF_N; i++)
@@ -60,7 +65,9 @@ int vb__jfunc_find(const char *s, size_t n) {
     return -1;
 }
 
-const char *vb__jfunc_name(uint32_t f) { return names[f]; }
+const char *vb__jfunc_name(uint32_t f) {
+    return names[f];
+}
 
 static bool make_range(jr *r, const jargs *a, jv *out) {
     jv v[3];
@@ -73,7 +80,9 @@ static bool make_range(jr *r, const jargs *a, jv *out) {
     }
     if (!vb__jarg_int(r, "range", v[2], 1, &step)) return false;
     if (step == 0) return vb__jerr(r, "range: the step is zero, expected another number");
-    uint64_t gap = step > 0 ? (stop > start ? (uint64_t)stop - (uint64_t)start : 0) : start > stop ? (uint64_t)start - (uint64_t)stop : 0;
+    uint64_t gap = step > 0       ? (stop > start ? (uint64_t)stop - (uint64_t)start : 0)
+                   : start > stop ? (uint64_t)start - (uint64_t)stop
+                                  : 0;
     uint64_t by = step > 0 ? (uint64_t)step : 0 - (uint64_t)step, n = gap / by + (gap % by != 0);
     if (n > JINJA_MAX_RANGE)
         return vb__jerr_code(r, VB_E_LIMIT, "range: too many numbers, expected at most %d", JINJA_MAX_RANGE);
@@ -135,9 +144,11 @@ static bool raise_exception(jr *r, const jargs *a, jv *out) {
 
 /* One % directive, Python's for a time without zone on glibc, names in English. */
 static bool put_directive(jsb *b, char flag, char c, const struct tm *tm, int64_t now, bool ours) {
-    static const char *const days[] = {"Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"};
-    static const char *const months[] = {"January", "February", "March", "April", "May", "June", "July", "August",
-                                         "September", "October", "November", "December"};
+    static const char *const days[] = {"Sunday",   "Monday", "Tuesday", "Wednesday",
+                                       "Thursday", "Friday", "Saturday"};
+    static const char *const months[] = {"January",   "February", "March",    "April",
+                                         "May",       "June",     "July",     "August",
+                                         "September", "October",  "November", "December"};
     char buf[64] = "", fmt[4] = {'%', flag != '\0' ? flag : c, flag != '\0' ? c : '\0', '\0'};
     const char *s = buf;
     char d[4], m[4];
@@ -152,23 +163,48 @@ static bool put_directive(jsb *b, char flag, char c, const struct tm *tm, int64_
     case 'p': s = tm->tm_hour < 12 ? "AM" : "PM"; break;
     case 'P': s = tm->tm_hour < 12 ? "am" : "pm"; break;
     case 'c':
-        snprintf(buf, sizeof(buf), "%s %s %2d %02d:%02d:%02d %d", d, m, tm->tm_mday, tm->tm_hour, tm->tm_min, tm->tm_sec,
-                 tm->tm_year + 1900);
+        snprintf(buf, sizeof(buf), "%s %s %2d %02d:%02d:%02d %d", d, m, tm->tm_mday, tm->tm_hour, tm->tm_min,
+                 tm->tm_sec, tm->tm_year + 1900);
         break;
     case 'f': s = "000000"; break;
     case 'z':
     case 'Z': break;
     case '%': s = "%"; break;
     case 's': snprintf(buf, sizeof(buf), "%lld", (long long)now); break;
-    case 'x': snprintf(buf, sizeof(buf), "%02d/%02d/%02d", tm->tm_mon + 1, tm->tm_mday, (tm->tm_year + 1900) % 100); break;
+    case 'x':
+        snprintf(buf, sizeof(buf), "%02d/%02d/%02d", tm->tm_mon + 1, tm->tm_mday, (tm->tm_year + 1900) % 100);
+        break;
     case 'X': snprintf(buf, sizeof(buf), "%02d:%02d:%02d", tm->tm_hour, tm->tm_min, tm->tm_sec); break;
     case 'r':
         snprintf(buf, sizeof(buf), "%02d:%02d:%02d %s", (tm->tm_hour + 11) % 12 + 1, tm->tm_min, tm->tm_sec,
                  tm->tm_hour < 12 ? "AM" : "PM");
         break;
-    case 'd': case 'D': case 'e': case 'C': case 'F': case 'g': case 'G': case 'H': case 'I': case 'j': case 'k': case 'l':
-    case 'm': case 'M': case 'n': case 'R': case 'S': case 't': case 'T': case 'u': case 'U': case 'V': case 'w': case 'W':
-    case 'y': case 'Y': {
+    case 'd':
+    case 'D':
+    case 'e':
+    case 'C':
+    case 'F':
+    case 'g':
+    case 'G':
+    case 'H':
+    case 'I':
+    case 'j':
+    case 'k':
+    case 'l':
+    case 'm':
+    case 'M':
+    case 'n':
+    case 'R':
+    case 'S':
+    case 't':
+    case 'T':
+    case 'u':
+    case 'U':
+    case 'V':
+    case 'w':
+    case 'W':
+    case 'y':
+    case 'Y': {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
         size_t n = strftime(buf, sizeof(buf), fmt, tm);
@@ -184,12 +220,14 @@ static bool put_directive(jsb *b, char flag, char c, const struct tm *tm, int64_
 static bool strftime_now(jr *r, const jargs *a, jv *out) {
     jv v[1];
     if (!vb__jbind(r, "strftime_now", "format", a, v)) return false;
-    if (v[0].t != JV_STR) return vb__jerr(r, "strftime_now: the format is %s, expected a text", vb__jv_type_name(v[0]));
+    if (v[0].t != JV_STR)
+        return vb__jerr(r, "strftime_now: the format is %s, expected a text", vb__jv_type_name(v[0]));
     int64_t shown;
     struct tm tm;
     if (__builtin_add_overflow(r->opt.now, (int64_t)r->opt.utc_offset, &shown)) shown = 0;
     time_t t = (time_t)shown;
-    if (gmtime_r(&t, &tm) == NULL) return vb__jerr(r, "strftime_now: the time is out of range, expected a date");
+    if (gmtime_r(&t, &tm) == NULL)
+        return vb__jerr(r, "strftime_now: the time is out of range, expected a date");
     const jstr *s = v[0].s;
     jsb b;
     vb__jsb_init(r, &b);
@@ -198,10 +236,13 @@ static bool strftime_now(jr *r, const jargs *a, jv *out) {
         if (s->s[i] != '%' || i + 1 == s->len) {
             ok = vb__jsb_putc(&b, s->s[i], ours);
         } else {
-            char flag = strchr("-_0^#", s->s[i + 1]) != NULL && s->s[i + 1] != '\0' && i + 2 < s->len ? s->s[++i] : '\0';
+            char flag = strchr("-_0^#", s->s[i + 1]) != NULL && s->s[i + 1] != '\0' && i + 2 < s->len
+                            ? s->s[++i]
+                            : '\0';
             i++;
-            ok = (unsigned char)s->s[i] < 0x80 ? put_directive(&b, flag, s->s[i], &tm, r->opt.now, ours)
-                                               : vb__jsb_putc(&b, '%', ours) && vb__jsb_putc(&b, s->s[i], ours);
+            ok = (unsigned char)s->s[i] < 0x80
+                     ? put_directive(&b, flag, s->s[i], &tm, r->opt.now, ours)
+                     : vb__jsb_putc(&b, '%', ours) && vb__jsb_putc(&b, s->s[i], ours);
         }
         if (!ok) return false;
     }
@@ -224,9 +265,7 @@ bool vb__jfunc_call(jr *r, uint32_t f, const jargs *a, jv *out) {
     jv v[1];
     switch (f) {
     case JF_RANGE: return make_range(r, a, out);
-    case JF_DICT:
-        *out = (jv){.t = JV_DICT};
-        return fill_dict(r, "dict", a, &out->d);
+    case JF_DICT: *out = (jv){.t = JV_DICT}; return fill_dict(r, "dict", a, &out->d);
     case JF_NAMESPACE: return make_namespace(r, a, out);
     case JF_RAISE: return raise_exception(r, a, out);
     case JF_STRFTIME: return strftime_now(r, a, out);
@@ -240,6 +279,7 @@ bool vb__jfunc_call(jr *r, uint32_t f, const jargs *a, jv *out) {
         *out = (jv){.t = JV_JOINER, .jo = j};
         return true;
     }
-    default: return vb__jerr_code(r, VB_E_UNSUPPORTED, "%s() is not supported, expected another way", names[f]);
+    default:
+        return vb__jerr_code(r, VB_E_UNSUPPORTED, "%s() is not supported, expected another way", names[f]);
     }
 }

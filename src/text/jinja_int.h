@@ -1,4 +1,5 @@
-/* The inside of the template interpreter: values, syntax tree, the state of one rendering. Only for jinja_*.c. */
+/* The inside of the template interpreter: values, syntax tree, the state of one rendering. Only for
+ * jinja_*.c. */
 #ifndef VB_TEXT_JINJA_INT_H
 #define VB_TEXT_JINJA_INT_H
 #include "base/arena.h"
@@ -46,7 +47,7 @@ typedef enum jtype {
 
 typedef enum jview { JVIEW_KEYS, JVIEW_VALUES, JVIEW_ITEMS } jview;
 
-typedef struct jr jr; /* the state of one rendering */
+typedef struct jr jr;     /* the state of one rendering */
 typedef struct jast jast; /* a syntax tree node */
 typedef struct jstr jstr;
 typedef struct jseq jseq;
@@ -86,7 +87,7 @@ typedef struct jrun {
 struct jstr {
     const char *s;
     uint32_t len;
-    uint32_t chars; /* code points; UINT32_MAX: not counted yet */
+    uint32_t chars;   /* code points; UINT32_MAX: not counted yet */
     const jrun *runs; /* NULL: all of one origin */
     uint32_t n_runs;
     bool ours;   /* the origin when runs is NULL */
@@ -129,7 +130,7 @@ typedef struct jmethod {
 } jmethod;
 
 typedef struct jmacro {
-    const jast *node;   /* N_MACRO or N_CALLBLOCK */
+    const jast *node; /* N_MACRO or N_CALLBLOCK */
     jscope *closure;
 } jmacro;
 
@@ -147,18 +148,62 @@ typedef struct jjoiner {
 
 typedef enum jnode {
     /* expressions */
-    N_CONST, N_NAME, N_TUPLE, N_LIST, N_DICT, N_COND, N_OR, N_AND, N_NOT, N_COMPARE, N_BIN, N_CONCAT, N_NEG, N_POS,
-    N_GETATTR, N_GETITEM, N_SLICE, N_CALL, N_FILTER, N_TEST,
+    N_CONST,
+    N_NAME,
+    N_TUPLE,
+    N_LIST,
+    N_DICT,
+    N_COND,
+    N_OR,
+    N_AND,
+    N_NOT,
+    N_COMPARE,
+    N_BIN,
+    N_CONCAT,
+    N_NEG,
+    N_POS,
+    N_GETATTR,
+    N_GETITEM,
+    N_SLICE,
+    N_CALL,
+    N_FILTER,
+    N_TEST,
     /* targets */
     N_NSREF,
     /* statements */
-    N_TEXT, N_OUTPUT, N_IF, N_FOR, N_SET, N_SETBLOCK, N_MACRO, N_CALLBLOCK, N_FILTERBLOCK, N_WITH, N_BLOCK,
-    N_SCOPE, N_BREAK, N_CONTINUE, N_LOADER,
+    N_TEXT,
+    N_OUTPUT,
+    N_IF,
+    N_FOR,
+    N_SET,
+    N_SETBLOCK,
+    N_MACRO,
+    N_CALLBLOCK,
+    N_FILTERBLOCK,
+    N_WITH,
+    N_BLOCK,
+    N_SCOPE,
+    N_BREAK,
+    N_CONTINUE,
+    N_LOADER,
 } jnode;
 
 typedef enum jop {
-    OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_FLOORDIV, OP_MOD, OP_POW,
-    OP_EQ, OP_NE, OP_LT, OP_LE, OP_GT, OP_GE, OP_IN, OP_NOTIN,
+    OP_ADD,
+    OP_SUB,
+    OP_MUL,
+    OP_DIV,
+    OP_FLOORDIV,
+    OP_MOD,
+    OP_POW,
+    OP_EQ,
+    OP_NE,
+    OP_LT,
+    OP_LE,
+    OP_GT,
+    OP_GE,
+    OP_IN,
+    OP_NOTIN,
 } jop;
 
 typedef struct jcall {
@@ -173,18 +218,19 @@ typedef struct jparams {
     uint32_t n;
     uint32_t *ids;
     jv *names;
-    jast **defaults; /* NULL: none */
+    jast **defaults;              /* NULL: none */
     bool caller, varargs, kwargs; /* used in the body */
     bool own_caller;              /* caller is one of the parameters */
 } jparams;
 
-/* Members used: CONST v. NAME id. TUPLE, LIST list. DICT list (key, value, ...). COND a if b is true else c (may be
- * NULL): b test. OR, AND, BIN a, b. NOT, NEG, POS a. COMPARE a, list, ops. CONCAT list. GETATTR a, v (name), id
- * (method). GETITEM a, b. SLICE a, b, c, each may be NULL. CALL a, call. FILTER a (NULL: the block's text), TEST a: id
- * (number, flag: unknown), v (name), call. NSREF id, v (attribute). TEXT v. OUTPUT a. IF a (NULL: else), list, b (the
- * next branch). FOR a target, b iterable, c condition, list, d (else, a SCOPE), flag recursive. SET a, b. SETBLOCK a,
- * b (filters or NULL), list. MACRO id, v (name), params, list. CALLBLOCK a, params, list. FILTERBLOCK a, list. WITH
- * call (pos targets, kwv values), list. BLOCK, SCOPE list. LOADER v (what it would load). */
+/* Members used: CONST v. NAME id. TUPLE, LIST list. DICT list (key, value, ...). COND a if b is true else c
+ * (may be NULL): b test. OR, AND, BIN a, b. NOT, NEG, POS a. COMPARE a, list, ops. CONCAT list. GETATTR a, v
+ * (name), id (method). GETITEM a, b. SLICE a, b, c, each may be NULL. CALL a, call. FILTER a (NULL: the
+ * block's text), TEST a: id (number, flag: unknown), v (name), call. NSREF id, v (attribute). TEXT v. OUTPUT
+ * a. IF a (NULL: else), list, b (the next branch). FOR a target, b iterable, c condition, list, d (else, a
+ * SCOPE), flag recursive. SET a, b. SETBLOCK a, b (filters or NULL), list. MACRO id, v (name), params, list.
+ * CALLBLOCK a, params, list. FILTERBLOCK a, list. WITH call (pos targets, kwv values), list. BLOCK, SCOPE
+ * list. LOADER v (what it would load). */
 struct jast {
     uint8_t type;
     uint8_t op;
@@ -193,7 +239,8 @@ struct jast {
     uint32_t id; /* name id; filter or test number; method id */
     uint32_t n;
     jast *a, *b, *c, *d;
-    uint32_t *late; /* names of this scope that are set in it before they are read in it: unknown until then */
+    uint32_t
+        *late; /* names of this scope that are set in it before they are read in it: unknown until then */
     uint32_t n_late;
     jast **list;
     uint8_t *ops;
@@ -222,9 +269,42 @@ struct vb__jinja {
 /* ---- lexer ---- */
 
 typedef enum jtok {
-    T_EOF, T_DATA, T_VAR_BEGIN, T_VAR_END, T_BLOCK_BEGIN, T_BLOCK_END, T_NAME, T_STRING, T_INT, T_FLOAT,
-    T_ADD, T_SUB, T_MUL, T_DIV, T_FLOORDIV, T_MOD, T_POW, T_TILDE, T_LBRACKET, T_RBRACKET, T_LPAREN, T_RPAREN,
-    T_LBRACE, T_RBRACE, T_EQ, T_NE, T_GT, T_GE, T_LT, T_LE, T_ASSIGN, T_DOT, T_COLON, T_PIPE, T_COMMA, T_SEMICOLON,
+    T_EOF,
+    T_DATA,
+    T_VAR_BEGIN,
+    T_VAR_END,
+    T_BLOCK_BEGIN,
+    T_BLOCK_END,
+    T_NAME,
+    T_STRING,
+    T_INT,
+    T_FLOAT,
+    T_ADD,
+    T_SUB,
+    T_MUL,
+    T_DIV,
+    T_FLOORDIV,
+    T_MOD,
+    T_POW,
+    T_TILDE,
+    T_LBRACKET,
+    T_RBRACKET,
+    T_LPAREN,
+    T_RPAREN,
+    T_LBRACE,
+    T_RBRACE,
+    T_EQ,
+    T_NE,
+    T_GT,
+    T_GE,
+    T_LT,
+    T_LE,
+    T_ASSIGN,
+    T_DOT,
+    T_COLON,
+    T_PIPE,
+    T_COMMA,
+    T_SEMICOLON,
 } jtok;
 
 typedef struct jtoken {
@@ -347,7 +427,8 @@ typedef enum jgen_kind { JG_LIST, JG_MAP_FILTER, JG_MAP_ATTR, JG_SELECT, JG_UNIQ
 struct jgen {
     jgen_kind kind;
     jiter src;
-    /* JG_MAP_FILTER and JG_SELECT: the filter or test and its arguments; JG_MAP_ATTR, JG_SELECT: the attribute */
+    /* JG_MAP_FILTER and JG_SELECT: the filter or test and its arguments; JG_MAP_ATTR, JG_SELECT: the
+     * attribute */
     int fn; /* -1: none */
     jargs args;
     jv attr, def;
@@ -391,15 +472,23 @@ uint32_t vb__jstr_find(const jstr *s, uint32_t from, uint32_t to, const jstr *ne
 uint32_t vb__jstr_rfind(const jstr *s, uint32_t from, uint32_t to, const jstr *needle);
 
 /* values (jinja_value.c) */
-static inline jv vb__jv_none(void) { return (jv){.t = JV_NONE}; }
-static inline jv vb__jv_bool(bool b) { return (jv){.t = JV_BOOL, .b = b}; }
-static inline jv vb__jv_int(int64_t i) { return (jv){.t = JV_INT, .i = i}; }
-static inline jv vb__jv_float(double f) { return (jv){.t = JV_FLOAT, .f = f}; }
+static inline jv vb__jv_none(void) {
+    return (jv){.t = JV_NONE};
+}
+static inline jv vb__jv_bool(bool b) {
+    return (jv){.t = JV_BOOL, .b = b};
+}
+static inline jv vb__jv_int(int64_t i) {
+    return (jv){.t = JV_INT, .i = i};
+}
+static inline jv vb__jv_float(double f) {
+    return (jv){.t = JV_FLOAT, .f = f};
+}
 bool vb__jv_undef(jr *r, jundef_kind kind, jtype of, jv key, jv *out);
 bool vb__jv_undef_text(jr *r, const char *text, jv *out);
-extern const jv vb__jnothing[1]; /* where lists without items point */
+extern const jv vb__jnothing[1];                                    /* where lists without items point */
 bool vb__jv_list(jr *r, jtype t, const jv *v, uint32_t n, jv *out); /* borrows v */
-const char *vb__jv_type_name(jv v); /* Python's name of the type */
+const char *vb__jv_type_name(jv v);                                 /* Python's name of the type */
 bool vb__jv_truth(jr *r, jv v, bool *out);
 bool vb__jv_equal(jr *r, jv a, jv b, bool *out);
 /* -1, 0, 1; `op` names the operator in the error. NaN: 2. */
@@ -409,7 +498,7 @@ bool vb__jdict_new(jr *r, uint32_t cap, jdict **out);
 bool vb__jdict_set(jr *r, jdict *d, jv k, jv v);
 bool vb__jdict_get(jr *r, const jdict *d, jv k, jv *out, bool *found); /* fails on a key that has no hash */
 const jv *vb__jdict_text(const jdict *d, const char *key, size_t len); /* NULL: none */
-bool vb__jiter_init(jr *r, jv v, jiter *it); /* fails: not iterable */
+bool vb__jiter_init(jr *r, jv v, jiter *it);                           /* fails: not iterable */
 bool vb__jiter_next(jr *r, jiter *it, jv *out, bool *more);
 bool vb__jv_collect(jr *r, jv v, jv **items, uint32_t *n); /* everything it yields */
 bool vb__jv_len(jr *r, jv v, int64_t *out);
@@ -418,11 +507,13 @@ bool vb__jpush(jr *r, jv **v, uint32_t *n, uint32_t *cap, jv x);
 bool vb__jv_contains(jr *r, jv item, jv in, bool *out);
 
 /* text of values (jinja_repr.c) */
-bool vb__jv_str(jr *r, jv v, jv *out);             /* str(v) */
-bool vb__jv_put_str(jsb *b, jv v);                 /* appends str(v) */
+bool vb__jv_str(jr *r, jv v, jv *out); /* str(v) */
+bool vb__jv_put_str(jsb *b, jv v);     /* appends str(v) */
 bool vb__jv_put_repr(jsb *b, jv v, int depth);
-int vb__jfloat_repr(double f, char *buf, size_t size); /* Python's shortest text that reads back as f; its length */
-double vb__jfloat_read(const char *digits, size_t n, int exponent); /* 0.digits... no point: digits x 10^exponent */
+int vb__jfloat_repr(double f, char *buf,
+                    size_t size); /* Python's shortest text that reads back as f; its length */
+double vb__jfloat_read(const char *digits, size_t n,
+                       int exponent);              /* 0.digits... no point: digits x 10^exponent */
 bool vb__jfloat_parse(const jstr *s, double *out); /* Python's float(text) */
 bool vb__jint_parse(jr *r, const jstr *s, int base, int64_t *out, bool *ok);
 double vb__jfloat_round(double x, int64_t digits);
@@ -462,22 +553,26 @@ bool vb__jop_slice(jr *r, jv obj, jv start, jv stop, jv step, jv *out);
 bool vb__jop_attr_path(jr *r, jv obj, jv path, jv def, jv *out); /* "a.b.0", or a number */
 
 /* methods (jinja_methods.c, jinja_strmethods.c) */
-#define JINJA_METHODS(X)                                                                                               \
-    X(append) X(as_integer_ratio) X(bit_count) X(bit_length) X(capitalize) X(casefold) X(center) X(clear) X(conjugate) \
-    X(copy) X(count) X(denominator) X(encode) X(endswith) X(expandtabs) X(extend) X(find) X(format) X(format_map)     \
-    X(from_bytes) X(fromhex) X(fromkeys) X(get) X(hex) X(imag) X(index) X(insert) X(is_integer) X(isalnum) X(isalpha)  \
-    X(isascii) X(isdecimal) X(isdigit) X(isidentifier) X(islower) X(isnumeric) X(isprintable) X(isspace) X(istitle)    \
-    X(isupper) X(items) X(join) X(keys) X(ljust) X(lower) X(lstrip) X(maketrans) X(next) X(numerator) X(partition)     \
-    X(pop) X(popitem) X(real) X(remove) X(removeprefix) X(removesuffix) X(replace) X(reset) X(reverse) X(rfind)        \
-    X(rindex) X(rjust) X(rpartition) X(rsplit) X(rstrip) X(setdefault) X(sort) X(split) X(splitlines) X(start)         \
-    X(startswith) X(step) X(stop) X(strip) X(swapcase) X(title) X(to_bytes) X(translate) X(update) X(upper) X(values) \
-    X(zfill) X(current) X(cycle) X(changed)
+#define JINJA_METHODS(X)                                                                                     \
+    X(append)                                                                                                \
+    X(as_integer_ratio) X(bit_count) X(bit_length) X(capitalize) X(casefold) X(center) X(clear) X(conjugate) \
+        X(copy) X(count) X(denominator) X(encode) X(endswith) X(expandtabs) X(extend) X(find) X(format)      \
+            X(format_map) X(from_bytes) X(fromhex) X(fromkeys) X(get) X(hex) X(imag) X(index) X(insert)      \
+                X(is_integer) X(isalnum) X(isalpha) X(isascii) X(isdecimal) X(isdigit) X(isidentifier)       \
+                    X(islower) X(isnumeric) X(isprintable) X(isspace) X(istitle) X(isupper) X(items) X(join) \
+                        X(keys) X(ljust) X(lower) X(lstrip) X(maketrans) X(next) X(numerator) X(partition)   \
+                            X(pop) X(popitem) X(real) X(remove) X(removeprefix) X(removesuffix) X(replace)   \
+                                X(reset) X(reverse) X(rfind) X(rindex) X(rjust) X(rpartition) X(rsplit)      \
+                                    X(rstrip) X(setdefault) X(sort) X(split) X(splitlines) X(start)          \
+                                        X(startswith) X(step) X(stop) X(strip) X(swapcase) X(title)          \
+                                            X(to_bytes) X(translate) X(update) X(upper) X(values) X(zfill)   \
+                                                X(current) X(cycle) X(changed)
 typedef enum jmethod_id {
     M_NONE,
 #define JINJA_METHOD_ENUM(name) M_##name,
     JINJA_METHODS(JINJA_METHOD_ENUM)
 #undef JINJA_METHOD_ENUM
-    M_COUNT
+        M_COUNT
 } jmethod_id;
 uint32_t vb__jmethod_find(const char *s, size_t n); /* 0: no such name on any type */
 typedef enum jmethod_is { JM_NONE, JM_OK, JM_UNSAFE, JM_VALUE } jmethod_is;
@@ -492,15 +587,24 @@ bool vb__jfilter_call(jr *r, int filter, jv in, const jargs *a, jv *out);
 int vb__jtest_find(const char *s, size_t n);
 bool vb__jtest_call(jr *r, int test, jv in, const jargs *a, bool *out);
 bool vb__jgen_next(jr *r, jgen *g, jv *out, bool *more);
-/* Binds call arguments to named parameters. `spec` is "a b? *": names by blanks, '?' marks an optional one. Slots not
- * given stay JV_ABSENT. A spec that begins with '/' takes no keywords. `what` names the function in errors. */
+/* Binds call arguments to named parameters. `spec` is "a b? *": names by blanks, '?' marks an optional one.
+ * Slots not given stay JV_ABSENT. A spec that begins with '/' takes no keywords. `what` names the function in
+ * errors. */
 bool vb__jbind(jr *r, const char *what, const char *spec, const jargs *a, jv *slots);
 bool vb__jarg_int(jr *r, const char *what, jv v, int64_t fallback, int64_t *out);
 bool vb__jarg_truth(jr *r, jv v, bool fallback, bool *out);
 
 /* global functions (jinja_globals.c) */
 typedef enum jfunc {
-    JF_RANGE, JF_DICT, JF_NAMESPACE, JF_RAISE, JF_STRFTIME, JF_CYCLER, JF_JOINER, JF_LIPSUM, JF_N
+    JF_RANGE,
+    JF_DICT,
+    JF_NAMESPACE,
+    JF_RAISE,
+    JF_STRFTIME,
+    JF_CYCLER,
+    JF_JOINER,
+    JF_LIPSUM,
+    JF_N
 } jfunc;
 int vb__jfunc_find(const char *s, size_t n); /* -1: none */
 const char *vb__jfunc_name(uint32_t f);

@@ -7,7 +7,7 @@
 typedef struct writer {
     jsb b;
     bool ascii, sort, pretty;
-    const jstr *indent;     /* one step; NULL: spaces */
+    const jstr *indent; /* one step; NULL: spaces */
     int64_t spaces;
     const jstr *item, *key; /* separators */
 } writer;
@@ -17,14 +17,24 @@ static bool put_text(writer *w, const jstr *s) {
     if (!vb__jwork(w->b.r, s->len / 8) || !vb__jsb_putc(&w->b, '"', false)) return false;
     while (p < end) {
         const char *q = p;
-        while (q < end && (unsigned char)*q >= 0x20 && *q != '"' && *q != '\\' && (!w->ascii || (unsigned char)*q < 0x7f)) q++;
+        while (q < end && (unsigned char)*q >= 0x20 && *q != '"' && *q != '\\' &&
+               (!w->ascii || (unsigned char)*q < 0x7f))
+            q++;
         if (!vb__jsb_put(&w->b, p, (size_t)(q - p), false)) return false;
         if ((p = q) == end) break;
         uint32_t cp, n = vb__jutf8(p, end, &cp);
         char buf[16];
-        const char *z = cp == '"' ? "\\\"" : cp == '\\' ? "\\\\" : cp == '\n' ? "\\n" : cp == '\r' ? "\\r" : cp == '\t' ? "\\t" :
-                        cp == '\b' ? "\\b" : cp == '\f' ? "\\f" : buf;
-        if (cp >= 0x10000) snprintf(buf, sizeof(buf), "\\u%04x\\u%04x", 0xd800 + ((cp - 0x10000) >> 10), 0xdc00 + (cp & 0x3ff));
+        const char *z = cp == '"'    ? "\\\""
+                        : cp == '\\' ? "\\\\"
+                        : cp == '\n' ? "\\n"
+                        : cp == '\r' ? "\\r"
+                        : cp == '\t' ? "\\t"
+                        : cp == '\b' ? "\\b"
+                        : cp == '\f' ? "\\f"
+                                     : buf;
+        if (cp >= 0x10000)
+            snprintf(buf, sizeof(buf), "\\u%04x\\u%04x", 0xd800 + ((cp - 0x10000) >> 10),
+                     0xdc00 + (cp & 0x3ff));
         else snprintf(buf, sizeof(buf), "\\u%04x", cp);
         if (!vb__jsb_puts(&w->b, z, false)) return false;
         p += n;
@@ -62,9 +72,11 @@ static bool put_key(writer *w, jv k) {
     case JV_NONE: return vb__jsb_puts(&w->b, "\"null\"", false);
     case JV_BOOL: return vb__jsb_puts(&w->b, k.b ? "\"true\"" : "\"false\"", false);
     case JV_INT:
-    case JV_FLOAT: return vb__jsb_putc(&w->b, '"', false) && put_number(w, k) && vb__jsb_putc(&w->b, '"', false);
+    case JV_FLOAT:
+        return vb__jsb_putc(&w->b, '"', false) && put_number(w, k) && vb__jsb_putc(&w->b, '"', false);
     default:
-        return vb__jerr(w->b.r, "tojson: a key is %s, expected a text, a number, a boolean or none", vb__jv_type_name(k));
+        return vb__jerr(w->b.r, "tojson: a key is %s, expected a text, a number, a boolean or none",
+                        vb__jv_type_name(k));
     }
 }
 
@@ -98,8 +110,10 @@ static bool put_object(writer *w, const jdict *d, int depth) {
     if (!vb__jsb_putc(&w->b, '{', false)) return false;
     for (uint32_t i = 0; i < d->n; i++) {
         const jentry *e = order != NULL ? order[i] : &d->e[i];
-        if ((i > 0 && !vb__jsb_put(&w->b, w->item->s, w->item->len, false)) || !new_line(w, depth + 1) || !put_key(w, e->k) ||
-            !vb__jsb_put(&w->b, w->key->s, w->key->len, false) || !put_value(w, e->v, depth + 1)) return false;
+        if ((i > 0 && !vb__jsb_put(&w->b, w->item->s, w->item->len, false)) || !new_line(w, depth + 1) ||
+            !put_key(w, e->k) || !vb__jsb_put(&w->b, w->key->s, w->key->len, false) ||
+            !put_value(w, e->v, depth + 1))
+            return false;
     }
     return new_line(w, depth) && vb__jsb_putc(&w->b, '}', false);
 }
@@ -109,13 +123,15 @@ static bool put_array(writer *w, const jseq *l, int depth) {
     if (!vb__jsb_putc(&w->b, '[', false)) return false;
     for (uint32_t i = 0; i < l->n; i++)
         if ((i > 0 && !vb__jsb_put(&w->b, w->item->s, w->item->len, false)) || !new_line(w, depth + 1) ||
-            !put_value(w, l->v[i], depth + 1)) return false;
+            !put_value(w, l->v[i], depth + 1))
+            return false;
     return new_line(w, depth) && vb__jsb_putc(&w->b, ']', false);
 }
 
 static bool put_value(writer *w, jv v, int depth) {
     if (depth > JINJA_VALUE_DEPTH)
-        return vb__jerr_code(w->b.r, VB_E_LIMIT, "tojson: nested too deep, expected at most %d levels", JINJA_VALUE_DEPTH);
+        return vb__jerr_code(w->b.r, VB_E_LIMIT, "tojson: nested too deep, expected at most %d levels",
+                             JINJA_VALUE_DEPTH);
     if (!vb__jwork(w->b.r, 2)) return false;
     switch (v.t) {
     case JV_NONE: return vb__jsb_puts(&w->b, "null", false);
@@ -130,13 +146,16 @@ static bool put_value(writer *w, jv v, int depth) {
         if (v.u->kind == JU_UNSAFE) return vb__jerr_undef(w->b.r, v);
         __attribute__((fallthrough));
     default:
-        return vb__jerr(w->b.r, "tojson: an object of type %s, expected text, numbers, booleans, none, lists and mappings",
-                        vb__jv_type_name(v));
+        return vb__jerr(
+            w->b.r,
+            "tojson: an object of type %s, expected text, numbers, booleans, none, lists and mappings",
+            vb__jv_type_name(v));
     }
 }
 
 bool vb__jv_json(jr *r, jv v, const jargs *args, jv *out) {
-    static const jstr comma_blank = {.s = ", ", .len = 2}, comma = {.s = ",", .len = 1}, colon = {.s = ": ", .len = 2};
+    static const jstr comma_blank = {.s = ", ", .len = 2}, comma = {.s = ",", .len = 1},
+                      colon = {.s = ": ", .len = 2};
     jv a[4];
     if (!vb__jbind(r, "tojson", "ensure_ascii? indent? separators? sort_keys?", args, a)) return false;
     writer w = {.key = &colon};
@@ -158,7 +177,8 @@ bool vb__jv_json(jr *r, jv v, const jargs *args, jv *out) {
     }
     w.item = w.pretty ? &comma : &comma_blank;
     if (a[2].t != JV_ABSENT && a[2].t != JV_NONE) {
-        if ((a[2].t != JV_TUPLE && a[2].t != JV_LIST) || a[2].l->n != 2 || a[2].l->v[0].t != JV_STR || a[2].l->v[1].t != JV_STR)
+        if ((a[2].t != JV_TUPLE && a[2].t != JV_LIST) || a[2].l->n != 2 || a[2].l->v[0].t != JV_STR ||
+            a[2].l->v[1].t != JV_STR)
             return vb__jerr(r, "tojson: bad separators, expected a pair of texts");
         w.item = a[2].l->v[0].s;
         w.key = a[2].l->v[1].s;

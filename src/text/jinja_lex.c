@@ -1,6 +1,6 @@
-/* Template source to tokens. The whitespace rules are those of trim_blocks and lstrip_blocks: the newline behind a
- * block or comment is dropped, and the blanks in front of one that begins its line. The source has had its line ends
- * made \n. */
+/* Template source to tokens. The whitespace rules are those of trim_blocks and lstrip_blocks: the newline
+ * behind a block or comment is dropped, and the blanks in front of one that begins its line. The source has
+ * had its line ends made \n. */
 #include "text/jinja_int.h"
 #include <stdio.h>
 
@@ -235,8 +235,9 @@ static vb_err bracket(jlexer *x, char c) {
     char what[32];
     if (c == '(' || c == '[' || c == '{') {
         if (x->n_open == sizeof(x->open)) {
-            x->code = vb__fail(x->err, VB_E_LIMIT, "template line %u: brackets nested too deep, expected at most %zu",
-                               x->line, sizeof(x->open));
+            x->code = vb__fail(x->err, VB_E_LIMIT,
+                               "template line %u: brackets nested too deep, expected at most %zu", x->line,
+                               sizeof(x->open));
             return x->code;
         }
         x->open[x->n_open++] = c == '(' ? ')' : c == '[' ? ']' : '}';
@@ -314,10 +315,42 @@ vb_err vb__jlex_next(jlexer *x, jtoken *out) {
 }
 
 const char *vb__jtok_name(jtok t) {
-    static const char *const names[] = {
-        "the end of the template", "template text", "'{{'", "'}}'", "'{%'", "'%}'", "a name", "a string", "a number",
-        "a number", "'+'", "'-'", "'*'", "'/'", "'//'", "'%'", "'**'", "'~'", "'['", "']'", "'('", "')'", "'{'", "'}'",
-        "'=='", "'!='", "'>'", "'>='", "'<'", "'<='", "'='", "'.'", "':'", "'|'", "','", "';'"};
+    static const char *const names[] = {"the end of the template",
+                                        "template text",
+                                        "'{{'",
+                                        "'}}'",
+                                        "'{%'",
+                                        "'%}'",
+                                        "a name",
+                                        "a string",
+                                        "a number",
+                                        "a number",
+                                        "'+'",
+                                        "'-'",
+                                        "'*'",
+                                        "'/'",
+                                        "'//'",
+                                        "'%'",
+                                        "'**'",
+                                        "'~'",
+                                        "'['",
+                                        "']'",
+                                        "'('",
+                                        "')'",
+                                        "'{'",
+                                        "'}'",
+                                        "'=='",
+                                        "'!='",
+                                        "'>'",
+                                        "'>='",
+                                        "'<'",
+                                        "'<='",
+                                        "'='",
+                                        "'.'",
+                                        "':'",
+                                        "'|'",
+                                        "','",
+                                        "';'"};
     return names[t];
 }
 

@@ -3,17 +3,15 @@
 #include <math.h>
 #include <stdio.h>
 
-static const char *const names[M_COUNT] = {
-    "",
+static const char *const names[M_COUNT] = {"",
 #define NAME(name) #name,
-    JINJA_METHODS(NAME)
+                                           JINJA_METHODS(NAME)
 #undef NAME
 };
 
-static const uint8_t lengths[M_COUNT] = {
-    0,
+static const uint8_t lengths[M_COUNT] = {0,
 #define LENGTH(name) sizeof(#name) - 1,
-    JINJA_METHODS(LENGTH)
+                                         JINJA_METHODS(LENGTH)
 #undef LENGTH
 };
 
@@ -23,35 +21,93 @@ uint32_t vb__jmethod_find(const char *s, size_t n) {
     return M_NONE;
 }
 
-const char *vb__jmethod_name(uint32_t id) { return names[id]; }
+const char *vb__jmethod_name(uint32_t id) {
+    return names[id];
+}
 
 static jmethod_is on_dict(uint32_t id) {
     switch (id) {
-    case M_clear: case M_pop: case M_popitem: case M_setdefault: case M_update: return JM_UNSAFE;
-    case M_copy: case M_fromkeys: case M_get: case M_items: case M_keys: case M_values: return JM_OK;
+    case M_clear:
+    case M_pop:
+    case M_popitem:
+    case M_setdefault:
+    case M_update: return JM_UNSAFE;
+    case M_copy:
+    case M_fromkeys:
+    case M_get:
+    case M_items:
+    case M_keys:
+    case M_values: return JM_OK;
     default: return JM_NONE;
     }
 }
 
 static jmethod_is on_list(uint32_t id) {
     switch (id) {
-    case M_append: case M_clear: case M_pop: case M_reverse: case M_insert: case M_sort: case M_extend: case M_remove:
-        return JM_UNSAFE;
-    case M_copy: case M_count: case M_index: return JM_OK;
+    case M_append:
+    case M_clear:
+    case M_pop:
+    case M_reverse:
+    case M_insert:
+    case M_sort:
+    case M_extend:
+    case M_remove: return JM_UNSAFE;
+    case M_copy:
+    case M_count:
+    case M_index: return JM_OK;
     default: return JM_NONE;
     }
 }
 
 static jmethod_is on_str(uint32_t id) {
     switch (id) {
-    case M_capitalize: case M_casefold: case M_center: case M_count: case M_encode: case M_endswith: case M_expandtabs:
-    case M_find: case M_format: case M_format_map: case M_index: case M_isalnum: case M_isalpha: case M_isascii:
-    case M_isdecimal: case M_isdigit: case M_isidentifier: case M_islower: case M_isnumeric: case M_isprintable:
-    case M_isspace: case M_istitle: case M_isupper: case M_join: case M_ljust: case M_lower: case M_lstrip:
-    case M_maketrans: case M_partition: case M_removeprefix: case M_removesuffix: case M_replace: case M_rfind:
-    case M_rindex: case M_rjust: case M_rpartition: case M_rsplit: case M_rstrip: case M_split: case M_splitlines:
-    case M_startswith: case M_strip: case M_swapcase: case M_title: case M_translate: case M_upper: case M_zfill:
-        return JM_OK;
+    case M_capitalize:
+    case M_casefold:
+    case M_center:
+    case M_count:
+    case M_encode:
+    case M_endswith:
+    case M_expandtabs:
+    case M_find:
+    case M_format:
+    case M_format_map:
+    case M_index:
+    case M_isalnum:
+    case M_isalpha:
+    case M_isascii:
+    case M_isdecimal:
+    case M_isdigit:
+    case M_isidentifier:
+    case M_islower:
+    case M_isnumeric:
+    case M_isprintable:
+    case M_isspace:
+    case M_istitle:
+    case M_isupper:
+    case M_join:
+    case M_ljust:
+    case M_lower:
+    case M_lstrip:
+    case M_maketrans:
+    case M_partition:
+    case M_removeprefix:
+    case M_removesuffix:
+    case M_replace:
+    case M_rfind:
+    case M_rindex:
+    case M_rjust:
+    case M_rpartition:
+    case M_rsplit:
+    case M_rstrip:
+    case M_split:
+    case M_splitlines:
+    case M_startswith:
+    case M_strip:
+    case M_swapcase:
+    case M_title:
+    case M_translate:
+    case M_upper:
+    case M_zfill: return JM_OK;
     default: return JM_NONE;
     }
 }
@@ -70,7 +126,8 @@ jmethod_is vb__jmethod_on(jv self, uint32_t id) {
                    ? JM_OK
                    : JM_NONE;
     case JV_FLOAT:
-        return id == M_as_integer_ratio || id == M_conjugate || id == M_fromhex || id == M_hex || id == M_is_integer
+        return id == M_as_integer_ratio || id == M_conjugate || id == M_fromhex || id == M_hex ||
+                       id == M_is_integer
                    ? JM_OK
                    : JM_NONE;
     case JV_FUNC: return self.sub == JF_DICT && id == M_fromkeys ? JM_OK : JM_NONE;
@@ -86,7 +143,8 @@ static bool fromkeys(jr *r, const jargs *a, jv *out) {
     jv *keys;
     uint32_t n;
     if (!vb__jbind(r, "fromkeys", "/iterable value?", a, s) || !vb__jv_collect(r, s[0], &keys, &n) ||
-        !vb__jdict_new(r, n, &d)) return false;
+        !vb__jdict_new(r, n, &d))
+        return false;
     for (uint32_t i = 0; i < n; i++)
         if (!vb__jdict_set(r, d, keys[i], s[1].t == JV_ABSENT ? vb__jv_none() : s[1])) return false;
     *out = (jv){.t = JV_DICT, .d = d};
@@ -98,14 +156,19 @@ static bool dict_method(jr *r, jv self, uint32_t id, const jargs *a, jv *out) {
     bool found;
     switch (id) {
     case M_get:
-        if (!vb__jbind(r, "get", "/key default?", a, s) || !vb__jdict_get(r, self.d, s[0], out, &found)) return false;
+        if (!vb__jbind(r, "get", "/key default?", a, s) || !vb__jdict_get(r, self.d, s[0], out, &found))
+            return false;
         if (!found) *out = s[1].t == JV_ABSENT ? vb__jv_none() : s[1];
         return true;
     case M_items:
     case M_keys:
     case M_values:
         if (!vb__jbind(r, names[id], "/", a, s)) return false;
-        *out = (jv){.t = JV_VIEW, .sub = id == M_keys ? JVIEW_KEYS : id == M_values ? JVIEW_VALUES : JVIEW_ITEMS, .d = self.d};
+        *out = (jv){.t = JV_VIEW,
+                    .sub = id == M_keys     ? JVIEW_KEYS
+                           : id == M_values ? JVIEW_VALUES
+                                            : JVIEW_ITEMS,
+                    .d = self.d};
         return true;
     case M_copy:
         if (!vb__jbind(r, "copy", "/", a, s)) return false;
@@ -125,10 +188,12 @@ static bool seq_method(jr *r, jv self, uint32_t id, const jargs *a, jv *out) {
     jv *items;
     uint32_t n;
     if (!vb__jbind(r, names[id], id == M_count ? "/value" : "/value start? stop?", a, s) ||
-        !vb__jv_collect(r, self, &items, &n)) return false;
+        !vb__jv_collect(r, self, &items, &n))
+        return false;
     int64_t from = 0, to = n, count = 0;
     if (id == M_index) {
-        if (!vb__jarg_int(r, "index", s[1], 0, &from) || !vb__jarg_int(r, "index", s[2], n, &to)) return false;
+        if (!vb__jarg_int(r, "index", s[1], 0, &from) || !vb__jarg_int(r, "index", s[2], n, &to))
+            return false;
         if (from < 0) from = from + n < 0 ? 0 : from + n;
         if (to < 0) to += n;
         if (to > n) to = n;
@@ -142,7 +207,8 @@ static bool seq_method(jr *r, jv self, uint32_t id, const jargs *a, jv *out) {
         }
         count += same;
     }
-    if (id == M_index) return vb__jerr(r, "the value is not in the %s, expected one that is", vb__jv_type_name(self));
+    if (id == M_index)
+        return vb__jerr(r, "the value is not in the %s, expected one that is", vb__jv_type_name(self));
     *out = vb__jv_int(count);
     return true;
 }
@@ -167,7 +233,8 @@ static bool number_method(jr *r, jv self, uint32_t id, const jargs *a, jv *out) 
         break;
     default: break;
     }
-    return vb__jerr_code(r, VB_E_UNSUPPORTED, "%s.%s() is not supported, expected another way", vb__jv_type_name(self), names[id]);
+    return vb__jerr_code(r, VB_E_UNSUPPORTED, "%s.%s() is not supported, expected another way",
+                         vb__jv_type_name(self), names[id]);
 }
 
 static bool loop_method(jr *r, jloop *l, uint32_t id, const jargs *a, jv *out) {
@@ -199,7 +266,8 @@ bool vb__jmethod_call(jr *r, jv self, uint32_t id, const jargs *a, jv *out) {
     case JV_FUNC: return fromkeys(r, a, out);
     case JV_LOOP: return loop_method(r, self.loop, id, a, out);
     case JV_CYCLER:
-        if (a->n != 0 || a->n_kw != 0) return vb__jerr(r, "%s() takes no arguments, expected none", names[id]);
+        if (a->n != 0 || a->n_kw != 0)
+            return vb__jerr(r, "%s() takes no arguments, expected none", names[id]);
         if (id == M_reset) {
             self.cy->pos = 0;
             *out = vb__jv_none();

@@ -3,12 +3,21 @@
 #include <math.h>
 #include <stdio.h>
 
-static const char *const op_text[] = {"+", "-", "*", "/", "//", "%", "**", "==", "!=", "<", "<=", ">", ">=", "in", "not in"};
+static const char *const op_text[] = {
+    "+", "-", "*", "/", "//", "%", "**", "==", "!=", "<", "<=", ">", ">=", "in", "not in"};
 
-static bool is_int(jv v) { return v.t == JV_BOOL || v.t == JV_INT; }
-static int64_t int_of(jv v) { return v.t == JV_BOOL ? v.b : v.i; }
-static bool is_number(jv v) { return is_int(v) || v.t == JV_FLOAT; }
-static double float_of(jv v) { return v.t == JV_FLOAT ? v.f : (double)int_of(v); }
+static bool is_int(jv v) {
+    return v.t == JV_BOOL || v.t == JV_INT;
+}
+static int64_t int_of(jv v) {
+    return v.t == JV_BOOL ? v.b : v.i;
+}
+static bool is_number(jv v) {
+    return is_int(v) || v.t == JV_FLOAT;
+}
+static double float_of(jv v) {
+    return v.t == JV_FLOAT ? v.f : (double)int_of(v);
+}
 
 static bool too_large(jr *r) {
     return vb__jerr_code(r, VB_E_LIMIT, "an integer is too large, expected at most 64 bits");
@@ -17,8 +26,9 @@ static bool too_large(jr *r) {
 static bool bad_operands(jr *r, jop op, jv a, jv b) {
     if (a.t == JV_UNDEF) return vb__jerr_undef(r, a);
     if (b.t == JV_UNDEF) return vb__jerr_undef(r, b);
-    return vb__jerr(r, "unsupported operand types for %s: '%s' and '%s', expected %s", op_text[op], vb__jv_type_name(a),
-                    vb__jv_type_name(b), op == OP_ADD ? "two numbers, two texts or two lists" : "two numbers");
+    return vb__jerr(r, "unsupported operand types for %s: '%s' and '%s', expected %s", op_text[op],
+                    vb__jv_type_name(a), vb__jv_type_name(b),
+                    op == OP_ADD ? "two numbers, two texts or two lists" : "two numbers");
 }
 
 static bool power_int(jr *r, int64_t a, int64_t b, jv *out) {
@@ -98,7 +108,8 @@ static bool float_op(jr *r, jop op, double a, double b, jv *out) {
         if (a < 0 && isfinite(a) && isfinite(b) && floor(b) != b)
             return vb__jerr(r, "a negative number to a broken power, expected a real result");
         v = pow(a, b);
-        if (isinf(v) && isfinite(a) && isfinite(b)) return vb__jerr(r, "the result of ** is too large, expected a finite number");
+        if (isinf(v) && isfinite(a) && isfinite(b))
+            return vb__jerr(r, "the result of ** is too large, expected a finite number");
         break;
     }
     *out = vb__jv_float(v);
@@ -164,9 +175,14 @@ bool vb__jop_binary(jr *r, jop op, jv a, jv b, jv *out) {
     }
     if (op == OP_ADD) return add(r, a, b, out);
     if (op == OP_MUL) {
-        if (is_int(b) && (a.t == JV_STR || a.t == JV_LIST || a.t == JV_TUPLE)) return repeat(r, a, int_of(b), out);
-        if (is_int(a) && (b.t == JV_STR || b.t == JV_LIST || b.t == JV_TUPLE)) return repeat(r, b, int_of(a), out);
+        if (is_int(b) && (a.t == JV_STR || a.t == JV_LIST || a.t == JV_TUPLE))
+            return repeat(r, a, int_of(b), out);
+        if (is_int(a) && (b.t == JV_STR || b.t == JV_LIST || b.t == JV_TUPLE))
+            return repeat(r, b, int_of(a), out);
     }
+    if (op == OP_MOD && a.t == JV_STR && a.s->markup)
+        return vb__jerr_code(r, VB_E_UNSUPPORTED,
+                             "formatting escaped text is not supported, expected plain text");
     if (op == OP_MOD && a.t == JV_STR) return vb__jformat_percent(r, a.s, b, out);
     return bad_operands(r, op, a, b);
 }
@@ -203,7 +219,8 @@ bool vb__jop_negate(jr *r, jv a, bool plus, jv *out) {
         return true;
     }
     if (a.t == JV_UNDEF) return vb__jerr_undef(r, a);
-    return vb__jerr(r, "bad operand type for unary %c: '%s', expected a number", plus ? '+' : '-', vb__jv_type_name(a));
+    return vb__jerr(r, "bad operand type for unary %c: '%s', expected a number", plus ? '+' : '-',
+                    vb__jv_type_name(a));
 }
 
 /* ---- attributes and items ---- */
@@ -248,7 +265,8 @@ static bool plain_attr(jr *r, jv obj, const jstr *name, jv *out, bool *found) {
     case JV_MACRO: {
         const jast *n = obj.m->node;
         if (vb__jstr_same(name, "name")) *out = n->type == N_MACRO ? n->v : vb__jv_none();
-        else if (vb__jstr_same(name, "arguments")) return vb__jv_list(r, JV_TUPLE, n->params->names, n->params->n, out);
+        else if (vb__jstr_same(name, "arguments"))
+            return vb__jv_list(r, JV_TUPLE, n->params->names, n->params->n, out);
         else if (vb__jstr_same(name, "caller")) *out = vb__jv_bool(n->params->caller);
         else if (vb__jstr_same(name, "catch_kwargs")) *out = vb__jv_bool(n->params->kwargs);
         else if (vb__jstr_same(name, "catch_varargs")) *out = vb__jv_bool(n->params->varargs);
@@ -275,7 +293,8 @@ static bool method_attr(jr *r, jv obj, const jstr *name, uint32_t id, jv *out, b
     case JM_UNSAFE: {
         jv key;
         *found = true;
-        return vb__jstr_borrow(r, name->s, name->len, true, &key) && vb__jv_undef(r, JU_UNSAFE, obj.t, key, out);
+        return vb__jstr_borrow(r, name->s, name->len, true, &key) &&
+               vb__jv_undef(r, JU_UNSAFE, obj.t, key, out);
     }
     default: return true;
     }
@@ -305,7 +324,8 @@ static bool plain_item(jr *r, jv obj, jv key, jv *out, bool *found) {
         } else if (obj.t == JV_STR) {
             uint32_t at = vb__jstr_offset(obj.s, (uint32_t)i), cp;
             if (!vb__jwork(r, obj.s->len == obj.s->chars ? 1 : obj.s->len / 8)) return false;
-            return vb__jstr_part(r, obj.s, at, at + vb__jutf8(obj.s->s + at, obj.s->s + obj.s->len, &cp), out);
+            return vb__jstr_part(r, obj.s, at, at + vb__jutf8(obj.s->s + at, obj.s->s + obj.s->len, &cp),
+                                 out);
         } else {
             *out = obj.l->v[i];
         }
@@ -314,7 +334,9 @@ static bool plain_item(jr *r, jv obj, jv key, jv *out, bool *found) {
     }
 }
 
-static bool hidden(const jstr *name) { return name->len > 0 && name->s[0] == '_'; }
+static bool hidden(const jstr *name) {
+    return name->len > 0 && name->s[0] == '_';
+}
 
 bool vb__jop_getattr(jr *r, jv obj, const jstr *name, uint32_t method, jv *out) {
     bool found;
@@ -383,7 +405,8 @@ static bool slice_index(jr *r, jv v, int64_t fallback, int64_t *out) {
     *out = fallback;
     if (v.t == JV_ABSENT || v.t == JV_NONE) return true;
     if (v.t == JV_UNDEF) return vb__jerr_undef(r, v);
-    if (!is_int(v)) return vb__jerr(r, "a slice index is %s, expected an integer or none", vb__jv_type_name(v));
+    if (!is_int(v))
+        return vb__jerr(r, "a slice index is %s, expected an integer or none", vb__jv_type_name(v));
     *out = int_of(v);
     return true;
 }
@@ -396,7 +419,8 @@ static int64_t clamp(int64_t i, int64_t n, int64_t lo, int64_t hi) {
 static bool slice_text(jr *r, const jstr *s, int64_t start, int64_t step, int64_t count, jv *out) {
     if (!vb__jwork(r, s->chars == s->len ? 1 : s->len / 8)) return false;
     if (step == 1) {
-        uint32_t from = vb__jstr_offset(s, (uint32_t)start), to = vb__jstr_offset(s, (uint32_t)(start + count));
+        uint32_t from = vb__jstr_offset(s, (uint32_t)start),
+                 to = vb__jstr_offset(s, (uint32_t)(start + count));
         return vb__jstr_part(r, s, from, to, out);
     }
     jsb b;
@@ -429,7 +453,9 @@ bool vb__jop_slice(jr *r, jv obj, jv vstart, jv vstop, jv vstep, jv *out) {
     if (step == 0) return vb__jerr(r, "slice step cannot be zero, expected another number");
     if (step < -INT32_MAX) step = -INT32_MAX;
     if (step > INT32_MAX) step = INT32_MAX;
-    if (!slice_index(r, vstart, step > 0 ? 0 : n - 1, &start) || !slice_index(r, vstop, step > 0 ? n : -n - 1, &stop)) return false;
+    if (!slice_index(r, vstart, step > 0 ? 0 : n - 1, &start) ||
+        !slice_index(r, vstop, step > 0 ? n : -n - 1, &stop))
+        return false;
     start = step > 0 ? clamp(start, n, 0, n) : clamp(start, n, -1, n - 1);
     stop = step > 0 ? clamp(stop, n, 0, n) : clamp(stop, n, -1, n - 1);
     int64_t count = step > 0 ? (stop > start ? (stop - start + step - 1) / step : 0)

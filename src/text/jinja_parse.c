@@ -1,5 +1,5 @@
-/* Tokens to a syntax tree. One function per production; precedence from loosest to tightest: inline if, or, and, not,
- * comparison, + -, ~, * / // %, **, sign, then postfix, filters and tests. */
+/* Tokens to a syntax tree. One function per production; precedence from loosest to tightest: inline if, or,
+ * and, not, comparison, + -, ~, * / // %, **, sign, then postfix, filters and tests. */
 #include "text/jinja_int.h"
 #include "base/limits.h"
 #include <errno.h>
@@ -11,14 +11,16 @@ typedef struct list {
     uint32_t n, cap;
 } list;
 
-/* Places where an unknown filter or test was named: an error, unless inside an `if`, where it only fails when it runs. */
+/* Places where an unknown filter or test was named: an error, unless inside an `if`, where it only fails when
+ * it runs. */
 typedef struct unknown {
     const jast *node;
     bool soft;
 } unknown;
 
-/* One scope of names. A name whose first mention in a scope is that it is set (not under an `if`) belongs to that scope
- * from its start: what an inner scope reads before then is undefined, not the variable of that name further out. */
+/* One scope of names. A name whose first mention in a scope is that it is set (not under an `if`) belongs to
+ * that scope from its start: what an inner scope reads before then is undefined, not the variable of that
+ * name further out. */
 typedef struct scope {
     struct scope *parent, *all;
     jast *owner; /* NULL: the top level */
@@ -38,15 +40,16 @@ typedef struct parser {
     vb_error *err;
     vb_err code;
     int depth;
-    int loops;     /* loops around here, up to the nearest macro */
-    bool soft;     /* directly inside an if */
+    int loops;                    /* loops around here, up to the nearest macro */
+    bool soft;                    /* directly inside an if */
     bool caller, varargs, kwargs; /* names the current macro mentions */
     unknown *unknown;
     uint32_t n_unknown, cap_unknown;
 } parser;
 
 static jast *expression(parser *p, bool with_cond);
-static jast *parse_tuple(parser *p, bool simplified, bool with_cond, const char *end_name, bool parens, bool ns);
+static jast *parse_tuple(parser *p, bool simplified, bool with_cond, const char *end_name, bool parens,
+                         bool ns);
 static bool body(parser *p, jast *owner, const char *const *ends, const char *expected);
 
 /* ---- helpers ---- */
@@ -140,7 +143,9 @@ static const jtoken *look(parser *p) {
 static bool tok_is(const jtoken *t, const char *name) {
     return t->t == T_NAME && t->len == strlen(name) && memcmp(t->s, name, t->len) == 0;
 }
-static bool at(parser *p, const char *name) { return tok_is(&p->cur, name); }
+static bool at(parser *p, const char *name) {
+    return tok_is(&p->cur, name);
+}
 
 static bool expect(parser *p, jtok t) {
     if (p->cur.t == t) return next(p);
@@ -150,7 +155,9 @@ static bool expect(parser *p, jtok t) {
     return false;
 }
 
-static bool skip_name(parser *p, const char *name) { return at(p, name) && next(p); }
+static bool skip_name(parser *p, const char *name) {
+    return at(p, name) && next(p);
+}
 
 /* A string that lives as long as the template; its bytes are borrowed. */
 static bool literal(parser *p, const char *s, size_t n, jv *out) {
@@ -265,7 +272,9 @@ static bool hex(const char *s, const char *end, int n, uint32_t *out) {
     uint32_t v = 0;
     if (end - s < n) return false;
     for (int i = 0; i < n; i++) {
-        int c = s[i], d = c >= '0' && c <= '9' ? c - '0' : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10 : -1;
+        int c = s[i], d = c >= '0' && c <= '9'                     ? c - '0'
+                          : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10
+                                                                   : -1;
         if (d < 0) return false;
         v = v * 16 + (uint32_t)d;
     }
@@ -290,12 +299,14 @@ static bool unescape(parser *p, const char *s, const char *end, char **to) {
             *o++ = means[f - from];
         } else if (c == '\n') {
         } else if (c >= '0' && c <= '7') {
-            for (n = 0, s--; n < 3 && s < end && *s >= '0' && *s <= '7'; n++) cp = cp * 8 + (uint32_t)(*s++ - '0');
+            for (n = 0, s--; n < 3 && s < end && *s >= '0' && *s <= '7'; n++)
+                cp = cp * 8 + (uint32_t)(*s++ - '0');
             o += vb__jutf8_put(o, cp);
         } else if (c == 'x' || c == 'u' || c == 'U') {
             int len = c == 'x' ? 2 : c == 'u' ? 4 : 8;
             if (!hex(s, end, len, &cp) || cp > 0x10ffff) {
-                fail(p, VB_E_FORMAT, p->cur.line, "a broken \\x, \\u or \\U escape in a string", "2, 4 or 8 hex digits");
+                fail(p, VB_E_FORMAT, p->cur.line, "a broken \\x, \\u or \\U escape in a string",
+                     "2, 4 or 8 hex digits");
                 return false;
             }
             if (cp >= 0xd800 && cp <= 0xdfff) {
@@ -327,7 +338,8 @@ static jast *string(parser *p) {
     size_t total = 0;
     while (p->cur.t == T_STRING) {
         jast *part = node(p, N_CONST);
-        if (part == NULL || !literal(p, p->cur.s + 1, p->cur.len - 2, &part->v) || !push(p, &parts, part)) return NULL;
+        if (part == NULL || !literal(p, p->cur.s + 1, p->cur.len - 2, &part->v) || !push(p, &parts, part))
+            return NULL;
         total += p->cur.len;
         if (!next(p)) return NULL;
     }
@@ -352,17 +364,22 @@ static jast *number(parser *p) {
     if (n == NULL) return NULL;
     for (uint32_t i = 0; i < p->cur.len; i++) {
         if (p->cur.s[i] == '_') continue;
-        if (len + 1 >= sizeof(buf)) return fail(p, VB_E_LIMIT, p->cur.line, "a number is too long", "fewer digits");
+        if (len + 1 >= sizeof(buf))
+            return fail(p, VB_E_LIMIT, p->cur.line, "a number is too long", "fewer digits");
         buf[len++] = p->cur.s[i];
     }
     buf[len] = '\0';
     if (p->cur.t == T_FLOAT) {
         jstr text = {.s = buf, .len = len};
         double f;
-        if (!vb__jfloat_parse(&text, &f)) return fail(p, VB_E_FORMAT, p->cur.line, "a broken number", "a number");
+        if (!vb__jfloat_parse(&text, &f))
+            return fail(p, VB_E_FORMAT, p->cur.line, "a broken number", "a number");
         n->v = vb__jv_float(f);
     } else {
-        int base = buf[0] != '0' || len < 2 ? 10 : (buf[1] | 0x20) == 'x' ? 16 : (buf[1] | 0x20) == 'o' ? 8 : 2;
+        int base = buf[0] != '0' || len < 2 ? 10
+                   : (buf[1] | 0x20) == 'x' ? 16
+                   : (buf[1] | 0x20) == 'o' ? 8
+                                            : 2;
         if (buf[0] == '0' && len > 1 && (buf[1] == '0')) base = 10;
         errno = 0;
         long long v = strtoll(base == 10 || base == 16 ? buf : buf + 2, NULL, base);
@@ -386,7 +403,8 @@ static jast *name_or_const(parser *p) {
         n->type = N_CONST;
         n->v = vb__jv_none();
     } else {
-        if (!intern(p, p->cur.s, p->cur.len, &n->id) || (!p->in_target && !note(p, n->id, false))) return NULL;
+        if (!intern(p, p->cur.s, p->cur.len, &n->id) || (!p->in_target && !note(p, n->id, false)))
+            return NULL;
         p->caller |= n->id == p->t->id_caller;
         p->varargs |= n->id == p->t->id_varargs;
         p->kwargs |= n->id == p->t->id_kwargs;
@@ -451,7 +469,8 @@ static jast *target_primary(parser *p) {
 }
 
 /* One expression, or several with commas between them. */
-static jast *parse_tuple(parser *p, bool simplified, bool with_cond, const char *end_name, bool parens, bool ns) {
+static jast *parse_tuple(parser *p, bool simplified, bool with_cond, const char *end_name, bool parens,
+                         bool ns) {
     uint32_t line = p->cur.line;
     list l = {0};
     bool is_tuple = false;
@@ -479,10 +498,13 @@ static jast *subscribed(parser *p) {
         if (first == NULL || p->cur.t != T_COLON) return first;
     }
     if (!next(p) || (n = node2(p, N_SLICE, line, first, NULL)) == NULL) return NULL;
-    if (p->cur.t != T_COLON && p->cur.t != T_RBRACKET && p->cur.t != T_COMMA && (n->b = expression(p, true)) == NULL) return NULL;
+    if (p->cur.t != T_COLON && p->cur.t != T_RBRACKET && p->cur.t != T_COMMA &&
+        (n->b = expression(p, true)) == NULL)
+        return NULL;
     if (p->cur.t == T_COLON) {
         if (!next(p)) return NULL;
-        if (p->cur.t != T_RBRACKET && p->cur.t != T_COMMA && (n->c = expression(p, true)) == NULL) return NULL;
+        if (p->cur.t != T_RBRACKET && p->cur.t != T_COMMA && (n->c = expression(p, true)) == NULL)
+            return NULL;
     }
     return n;
 }
@@ -512,7 +534,8 @@ static jast *subscript(parser *p, jast *obj) {
     if (key == NULL) return NULL;
     if (l.n != 1) {
         for (uint32_t i = 0; i < l.n; i++)
-            if (l.v[i]->type == N_SLICE) return fail(p, VB_E_UNSUPPORTED, line, "a slice inside a tuple index", "one slice");
+            if (l.v[i]->type == N_SLICE)
+                return fail(p, VB_E_UNSUPPORTED, line, "a slice inside a tuple index", "one slice");
         finish(key, &l);
     }
     return node2(p, N_GETITEM, line, obj, key);
@@ -548,7 +571,8 @@ static jcall *call_args(parser *p) {
             if (!push(p, &kw, expression(p, true))) return NULL;
         } else {
             if (p->code != VB_OK) return NULL;
-            if (bad || c->star != NULL || kw.n != 0) return unexpected(p, "positional arguments before the others");
+            if (bad || c->star != NULL || kw.n != 0)
+                return unexpected(p, "positional arguments before the others");
             if (!push(p, &pos, expression(p, true))) return NULL;
         }
     }
@@ -630,12 +654,14 @@ static jast *test(parser *p, jast *in) {
         n->call = call_args(p);
         p->depth--;
         if (n->call == NULL) return NULL;
-    } else if ((t == T_NAME || t == T_STRING || t == T_INT || t == T_FLOAT || t == T_LBRACKET || t == T_LBRACE) &&
+    } else if ((t == T_NAME || t == T_STRING || t == T_INT || t == T_FLOAT || t == T_LBRACKET ||
+                t == T_LBRACE) &&
                !at(p, "else") && !at(p, "or") && !at(p, "and")) {
         if (at(p, "is")) return unexpected(p, "no second test (they cannot be chained)");
         jast *arg = primary(p);
         list l = {0};
-        if (arg == NULL || !push(p, &l, postfix(p, arg)) || (n->call = alloc(p, sizeof(jcall))) == NULL) return NULL;
+        if (arg == NULL || !push(p, &l, postfix(p, arg)) || (n->call = alloc(p, sizeof(jcall))) == NULL)
+            return NULL;
         n->call->pos = l.v;
         n->call->n_pos = 1;
     }
@@ -676,7 +702,9 @@ static jast *binary(parser *p, jast *left, jop op, jast *(*operand)(parser *)) {
     return n;
 }
 
-static jast *signed_value(parser *p) { return unary(p, true); }
+static jast *signed_value(parser *p) {
+    return unary(p, true);
+}
 
 static jast *power(parser *p) {
     jast *n = unary(p, true);
@@ -821,7 +849,8 @@ static bool plain_name(parser *p, uint32_t *id, jv *text) {
         unexpected(p, "a name");
         return false;
     }
-    if (at(p, "true") || at(p, "false") || at(p, "none") || at(p, "True") || at(p, "False") || at(p, "None")) {
+    if (at(p, "true") || at(p, "false") || at(p, "none") || at(p, "True") || at(p, "False") ||
+        at(p, "None")) {
         fail(p, VB_E_FORMAT, p->cur.line, "cannot assign to a constant", "a name");
         return false;
     }
@@ -838,7 +867,8 @@ static bool signature(parser *p, jparams *ps) {
         if (ps->n != 0 && !expect(p, T_COMMA)) return false;
         if (!grow(p, (void **)&ps->ids, ps->n, &cap_i, sizeof(uint32_t)) ||
             !grow(p, (void **)&ps->names, ps->n, &cap_n, sizeof(jv)) ||
-            !grow(p, (void **)&ps->defaults, ps->n, &cap_d, sizeof(jast *))) return false;
+            !grow(p, (void **)&ps->defaults, ps->n, &cap_d, sizeof(jast *)))
+            return false;
         uint32_t i = ps->n, line = p->cur.line;
         if (!plain_name(p, &ps->ids[i], &ps->names[i]) || !note(p, ps->ids[i], false)) return false;
         for (uint32_t k = 0; k < i; k++)
@@ -864,7 +894,8 @@ static bool signature(parser *p, jparams *ps) {
 }
 
 /* The body of a macro or call block, with its own notion of loops and of caller, varargs, kwargs. */
-static bool macro_body(parser *p, jast *n, bool with_signature, const char *const *ends, const char *expected) {
+static bool macro_body(parser *p, jast *n, bool with_signature, const char *const *ends,
+                       const char *expected) {
     int loops = p->loops;
     bool soft = p->soft, c = p->caller, v = p->varargs, k = p->kwargs;
     p->loops = 0;
@@ -904,8 +935,11 @@ static jast *statement_if(parser *p) {
     p->scope->conditions++;
     for (bool is_else = false;;) {
         jast *n = node(p, N_IF);
-        if (n == NULL || (!is_else && (n->a = parse_tuple(p, false, false, NULL, false, false)) == NULL)) return NULL;
-        if (!body(p, n, is_else ? last : ends, is_else ? "{% endif %}" : "{% elif %}, {% else %} or {% endif %}")) return NULL;
+        if (n == NULL || (!is_else && (n->a = parse_tuple(p, false, false, NULL, false, false)) == NULL))
+            return NULL;
+        if (!body(p, n, is_else ? last : ends,
+                  is_else ? "{% endif %}" : "{% elif %}, {% else %} or {% endif %}"))
+            return NULL;
         if (prev != NULL) prev->b = n;
         else first = n;
         prev = n;
@@ -918,7 +952,9 @@ static jast *statement_if(parser *p) {
     return next(p) ? first : NULL;
 }
 
-static bool mentions_loop(const jast *n, uint32_t id) { return n->type == N_NAME && n->id == id; }
+static bool mentions_loop(const jast *n, uint32_t id) {
+    return n->type == N_NAME && n->id == id;
+}
 
 static jast *statement_for(parser *p) {
     static const char *const ends[] = {"else", "endfor", NULL}, *const last[] = {"endfor", NULL};
@@ -933,18 +969,21 @@ static jast *statement_for(parser *p) {
     scope *outer = p->scope;
     if (at(p, "if")) { /* the condition has names of its own */
         if (!next(p) || !scope_begin(p, node(p, N_SCOPE), false) || !note_target(p, n->a, false) ||
-            (n->c = expression(p, true)) == NULL) return NULL;
+            (n->c = expression(p, true)) == NULL)
+            return NULL;
         p->scope = outer;
     }
     n->flag = skip_name(p, "recursive");
     p->loops++;
-    if (p->code != VB_OK || !scope_begin(p, n, false) || !note_target(p, n->a, false) || !note(p, p->t->id_loop, false) ||
-        !body(p, n, ends, "{% else %} or {% endfor %}")) return NULL;
+    if (p->code != VB_OK || !scope_begin(p, n, false) || !note_target(p, n->a, false) ||
+        !note(p, p->t->id_loop, false) || !body(p, n, ends, "{% else %} or {% endfor %}"))
+        return NULL;
     p->loops--;
     p->scope = outer;
     if (at(p, "else")) {
         if (!next(p) || (n->d = node(p, N_SCOPE)) == NULL || !scope_begin(p, n->d, false) ||
-            !body(p, n->d, last, "{% endfor %}")) return NULL;
+            !body(p, n->d, last, "{% endfor %}"))
+            return NULL;
         p->scope = outer;
     }
     p->soft = soft;
@@ -975,7 +1014,10 @@ static jast *statement_set(parser *p) {
     jast *n = node(p, N_SET);
     if (n == NULL || (n->a = target(p, NULL, true)) == NULL) return NULL;
     if (p->cur.t == T_ASSIGN) {
-        return next(p) && (n->b = parse_tuple(p, false, true, NULL, false, false)) != NULL && note_target(p, n->a, true) ? n : NULL;
+        return next(p) && (n->b = parse_tuple(p, false, true, NULL, false, false)) != NULL &&
+                       note_target(p, n->a, true)
+                   ? n
+                   : NULL;
     }
     n->type = N_SETBLOCK;
     if (!note_target(p, n->a, true)) return NULL;
@@ -1051,7 +1093,8 @@ static jast *statement(parser *p, const char *expected) {
     if (TAG("generation")) return statement_block(p, N_SCOPE, "endgeneration");
     if (TAG("break") || TAG("continue")) {
         if (p->loops == 0)
-            return fail(p, VB_E_FORMAT, tag.line, TAG("break") ? "break outside of a loop" : "continue outside of a loop",
+            return fail(p, VB_E_FORMAT, tag.line,
+                        TAG("break") ? "break outside of a loop" : "continue outside of a loop",
                         "it inside {% for %}");
         return node(p, TAG("break") ? N_BREAK : N_CONTINUE);
     }
@@ -1066,8 +1109,8 @@ static jast *statement(parser *p, const char *expected) {
     return fail(p, VB_E_FORMAT, tag.line, what, expected);
 }
 
-/* Statements up to one of `ends` (the current token afterwards); NULL: up to the end of the template. The current
- * token at the start is the end of the opening tag. */
+/* Statements up to one of `ends` (the current token afterwards); NULL: up to the end of the template. The
+ * current token at the start is the end of the opening tag. */
 static bool body(parser *p, jast *owner, const char *const *ends, const char *expected) {
     list l = {0};
     if (!deeper(p)) return false;
@@ -1083,11 +1126,13 @@ static bool body(parser *p, jast *owner, const char *const *ends, const char *ex
             return false;
         }
         if (p->cur.t == T_DATA) {
-            if ((n = node(p, N_TEXT)) == NULL || !literal(p, p->cur.s, p->cur.len, &n->v) || !next(p)) return false;
+            if ((n = node(p, N_TEXT)) == NULL || !literal(p, p->cur.s, p->cur.len, &n->v) || !next(p))
+                return false;
         } else if (p->cur.t == T_VAR_BEGIN) {
             if ((n = node(p, N_OUTPUT)) == NULL || !next(p)) return false;
             n->line = p->cur.line;
-            if ((n->a = parse_tuple(p, false, true, NULL, false, false)) == NULL || !expect(p, T_VAR_END)) return false;
+            if ((n->a = parse_tuple(p, false, true, NULL, false, false)) == NULL || !expect(p, T_VAR_END))
+                return false;
         } else if (p->cur.t == T_BLOCK_BEGIN) {
             if (!next(p)) return false;
             bool end = false;
@@ -1111,13 +1156,20 @@ static vb_err bad_utf8(const char *s, size_t len, vb_error *err) {
     uint32_t line = 1;
     for (size_t i = 0; i < len;) {
         unsigned char c = (unsigned char)s[i];
-        size_t n = c < 0x80 ? 1 : c >= 0xc2 && c < 0xe0 ? 2 : (c & 0xf0) == 0xe0 ? 3 : c >= 0xf0 && c < 0xf5 ? 4 : 0;
+        size_t n = c < 0x80                ? 1
+                   : c >= 0xc2 && c < 0xe0 ? 2
+                   : (c & 0xf0) == 0xe0    ? 3
+                   : c >= 0xf0 && c < 0xf5 ? 4
+                                           : 0;
         bool ok = n != 0 && i + n <= len;
         for (size_t k = 1; ok && k < n; k++) ok = ((unsigned char)s[i + k] & 0xc0) == 0x80;
         unsigned char d = ok && n > 2 ? (unsigned char)s[i + 1] : 0x80;
-        if (ok && ((c == 0xe0 && d < 0xa0) || (c == 0xed && d >= 0xa0) || (c == 0xf0 && d < 0x90) || (c == 0xf4 && d >= 0x90)))
+        if (ok && ((c == 0xe0 && d < 0xa0) || (c == 0xed && d >= 0xa0) || (c == 0xf0 && d < 0x90) ||
+                   (c == 0xf4 && d >= 0x90)))
             ok = false;
-        if (!ok) return vb__fail(err, VB_E_FORMAT, "template line %u: a byte that is not UTF-8, expected UTF-8 text", line);
+        if (!ok)
+            return vb__fail(err, VB_E_FORMAT,
+                            "template line %u: a byte that is not UTF-8, expected UTF-8 text", line);
         line += c == '\n';
         i += n;
     }
@@ -1140,7 +1192,8 @@ static size_t normalise(const char *s, size_t len, char *out) {
 
 vb_err vb__jinja_compile(const char *source, size_t len, vb__jinja **out, vb_error *err) {
     if (len > VB_LIMIT_TEMPLATE_BYTES)
-        return vb__fail(err, VB_E_LIMIT, "template: %zu bytes, expected at most %d", len, VB_LIMIT_TEMPLATE_BYTES);
+        return vb__fail(err, VB_E_LIMIT, "template: %zu bytes, expected at most %d", len,
+                        VB_LIMIT_TEMPLATE_BYTES);
     VB_TRY(bad_utf8(source, len, err));
     vb__jinja *t = vb__calloc(VB_TAG_TEXT, 1, sizeof(*t));
     parser *p = vb__calloc(VB_TAG_TEXT, 1, sizeof(*p));
@@ -1156,9 +1209,9 @@ vb_err vb__jinja_compile(const char *source, size_t len, vb__jinja **out, vb_err
     char *text = alloc(p, len + 1);
     if (text != NULL) {
         vb__jlex_init(&p->lex, text, normalise(source, len, text), err);
-        if (scope_begin(p, NULL, true) && intern(p, "loop", 4, &t->id_loop) && intern(p, "caller", 6, &t->id_caller) &&
-            intern(p, "varargs", 7, &t->id_varargs) && intern(p, "kwargs", 6, &t->id_kwargs) && next(p) &&
-            body(p, &root, NULL, "another tag")) {
+        if (scope_begin(p, NULL, true) && intern(p, "loop", 4, &t->id_loop) &&
+            intern(p, "caller", 6, &t->id_caller) && intern(p, "varargs", 7, &t->id_varargs) &&
+            intern(p, "kwargs", 6, &t->id_kwargs) && next(p) && body(p, &root, NULL, "another tag")) {
             t->body = root.list;
             t->n_body = root.n;
             resolve_scopes(p);

@@ -47,9 +47,10 @@ static void step_up(char *digits, int n, int *exponent) {
     }
 }
 
-/* The fewest digits that read back as f. Any 15 digits survive the way through a normal double, so if 15 read back, the
- * fewest are those without their zeros. Where f is a power of two the gap below is half the gap above: the nearest
- * decimal of some length may miss f from below while the next one up still reads back as f. */
+/* The fewest digits that read back as f. Any 15 digits survive the way through a normal double, so if 15 read
+ * back, the fewest are those without their zeros. Where f is a power of two the gap below is half the gap
+ * above: the nearest decimal of some length may miss f from below while the next one up still reads back as
+ * f. */
 static int shortest_digits(double f, char *digits, int *exponent) {
     int e2;
     bool power = frexp(fabs(f), &e2) == 0.5;
@@ -75,7 +76,8 @@ int vb__jfloat_repr(double f, char *buf, size_t size) {
     while (n > 1 && d[n - 1] == '0') n--;
     d[n] = '\0';
     if (e < -4 || e >= 16)
-        return snprintf(buf, size, "%s%c%s%se%c%02d", sign, d[0], n > 1 ? "." : "", d + 1, e < 0 ? '-' : '+', abs(e));
+        return snprintf(buf, size, "%s%c%s%se%c%02d", sign, d[0], n > 1 ? "." : "", d + 1, e < 0 ? '-' : '+',
+                        abs(e));
     if (e < 0) return snprintf(buf, size, "%s0.%.*s%s", sign, -e - 1, "0000", d);
     if (n <= e + 1) return snprintf(buf, size, "%s%s%.*s.0", sign, d, e + 1 - n, "0000000000000000");
     return snprintf(buf, size, "%s%.*s.%s", sign, e + 1, d, d + e + 1);
@@ -115,8 +117,8 @@ double vb__jfloat_round(double x, int64_t digits) {
 
 /* ---- numbers from text ---- */
 
-/* Python strips white space, takes the decimal digits of any script, and single underscores between digits. Copies
- * to ASCII in buf; false when too long or with anything else that is not ASCII. */
+/* Python strips white space, takes the decimal digits of any script, and single underscores between digits.
+ * Copies to ASCII in buf; false when too long or with anything else that is not ASCII. */
 static bool plain_number(const jstr *s, char *buf, size_t size, size_t *len) {
     const char *p = s->s, *end = p + s->len;
     uint32_t cp, n;
@@ -142,7 +144,9 @@ static bool plain_number(const jstr *s, char *buf, size_t size, size_t *len) {
     return k > 0;
 }
 
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+static bool is_digit(char c) {
+    return c >= '0' && c <= '9';
+}
 
 /* Digits with single underscores between them, appended to out; how many characters were read. */
 static size_t float_digits(const char *p, char *out, size_t *n) {
@@ -216,7 +220,9 @@ bool vb__jint_parse(jr *r, const jstr *s, int base, int64_t *out, bool *ok) {
             digit = false;
             continue;
         }
-        int d = is_digit(*p) ? *p - '0' : (*p | 0x20) >= 'a' && (*p | 0x20) <= 'z' ? (*p | 0x20) - 'a' + 10 : 99;
+        int d = is_digit(*p)                               ? *p - '0'
+                : (*p | 0x20) >= 'a' && (*p | 0x20) <= 'z' ? (*p | 0x20) - 'a' + 10
+                                                           : 99;
         if (d >= base || (must_be_zero && d != 0)) return true;
         over |= __builtin_mul_overflow(v, (uint64_t)base, &v) || __builtin_add_overflow(v, (uint64_t)d, &v);
         any = digit = true;
@@ -251,7 +257,8 @@ static bool repr_text(jsb *b, const jstr *s) {
         if ((p = q) == end) break;
         uint32_t cp, n = vb__jutf8(p, end, &cp);
         bool ok;
-        if (cp == '\\' || cp == (uint32_t)quote) ok = vb__jsb_putc(b, '\\', false) && vb__jsb_putc(b, (char)cp, false);
+        if (cp == '\\' || cp == (uint32_t)quote)
+            ok = vb__jsb_putc(b, '\\', false) && vb__jsb_putc(b, (char)cp, false);
         else if (cp == '\n') ok = vb__jsb_puts(b, "\\n", false);
         else if (cp == '\r') ok = vb__jsb_puts(b, "\\r", false);
         else if (cp == '\t') ok = vb__jsb_puts(b, "\\t", false);
@@ -275,7 +282,8 @@ static bool put_dict(jsb *b, const jdict *d, int depth) {
     for (uint32_t i = 0; i < d->n; i++) {
         if (i > 0 && !vb__jsb_puts(b, ", ", false)) return false;
         if (!vb__jv_put_repr(b, d->e[i].k, depth + 1) || !vb__jsb_puts(b, ": ", false) ||
-            !vb__jv_put_repr(b, d->e[i].v, depth + 1)) return false;
+            !vb__jv_put_repr(b, d->e[i].v, depth + 1))
+            return false;
     }
     return vb__jsb_putc(b, '}', false);
 }
@@ -285,7 +293,8 @@ static bool put_special(jsb *b, jv v, int depth) {
     jr *r = b->r;
     switch (v.t) {
     case JV_RANGE:
-        if (v.r->step == 1) snprintf(buf, sizeof(buf), "range(%lld, %lld)", (long long)v.r->start, (long long)v.r->stop);
+        if (v.r->step == 1)
+            snprintf(buf, sizeof(buf), "range(%lld, %lld)", (long long)v.r->start, (long long)v.r->stop);
         else
             snprintf(buf, sizeof(buf), "range(%lld, %lld, %lld)", (long long)v.r->start, (long long)v.r->stop,
                      (long long)v.r->step);
@@ -297,24 +306,31 @@ static bool put_special(jsb *b, jv v, int depth) {
         return vb__jv_collect(r, v, &items, &n) && put_items(b, buf, items, n, "])", depth);
     }
     case JV_NAMESPACE:
-        return vb__jsb_puts(b, "<Namespace ", false) && put_dict(b, v.d, depth) && vb__jsb_putc(b, '>', false);
+        return vb__jsb_puts(b, "<Namespace ", false) && put_dict(b, v.d, depth) &&
+               vb__jsb_putc(b, '>', false);
     case JV_LOOP: {
         jv len;
         bool found;
         jstr key = {.s = "length", .len = 6};
         if (!vb__jloop_attr(r, v.loop, &key, &len, &found)) return false;
-        snprintf(buf, sizeof(buf), "<LoopContext %lld/%lld>", (long long)v.loop->index0 + 1, (long long)len.i);
+        snprintf(buf, sizeof(buf), "<LoopContext %lld/%lld>", (long long)v.loop->index0 + 1,
+                 (long long)len.i);
         return vb__jsb_puts(b, buf, false);
     }
     case JV_MACRO:
         if (v.m->node->type != N_MACRO) return vb__jsb_puts(b, "<Macro anonymous>", false);
-        return vb__jsb_puts(b, "<Macro ", false) && repr_text(b, v.m->node->v.s) && vb__jsb_putc(b, '>', false);
-    case JV_FUNC: snprintf(buf, sizeof(buf), "<function %s>", vb__jfunc_name(v.sub)); return vb__jsb_puts(b, buf, false);
+        return vb__jsb_puts(b, "<Macro ", false) && repr_text(b, v.m->node->v.s) &&
+               vb__jsb_putc(b, '>', false);
+    case JV_FUNC:
+        snprintf(buf, sizeof(buf), "<function %s>", vb__jfunc_name(v.sub));
+        return vb__jsb_puts(b, buf, false);
     case JV_METHOD:
         snprintf(buf, sizeof(buf), "<built-in method %s of %s object>", vb__jmethod_name(v.me->id),
                  vb__jv_type_name(v.me->self));
         return vb__jsb_puts(b, buf, false);
-    default: snprintf(buf, sizeof(buf), "<%s object>", vb__jv_type_name(v)); return vb__jsb_puts(b, buf, false);
+    default:
+        snprintf(buf, sizeof(buf), "<%s object>", vb__jv_type_name(v));
+        return vb__jsb_puts(b, buf, false);
     }
 }
 
@@ -337,7 +353,8 @@ static bool put_plain(jsb *b, jv v, int depth) {
 
 bool vb__jv_put_repr(jsb *b, jv v, int depth) {
     if (depth > JINJA_VALUE_DEPTH)
-        return vb__jerr_code(b->r, VB_E_LIMIT, "values nested too deep, expected at most %d levels", JINJA_VALUE_DEPTH);
+        return vb__jerr_code(b->r, VB_E_LIMIT, "values nested too deep, expected at most %d levels",
+                             JINJA_VALUE_DEPTH);
     if (!vb__jwork(b->r, 2)) return false;
     if (v.t == JV_STR) {
         if (!v.s->markup) return repr_text(b, v.s);

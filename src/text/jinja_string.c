@@ -1,5 +1,6 @@
-/* Strings of a template: bytes with a length in code points and an origin per byte. Parts share their bytes; a string
- * that was made last is extended in place, so that text built piece by piece is not copied over and over. */
+/* Strings of a template: bytes with a length in code points and an origin per byte. Parts share their bytes;
+ * a string that was made last is extended in place, so that text built piece by piece is not copied over and
+ * over. */
 #include "text/jinja_int.h"
 
 uint32_t vb__jutf8(const char *s, const char *end, uint32_t *cp) {
@@ -86,7 +87,9 @@ bool vb__jstr_ours_at(const jstr *s, uint32_t byte) {
     return s->runs[lo].ours;
 }
 
-bool vb__jstr_same(const jstr *s, const char *z) { return strlen(z) == s->len && memcmp(s->s, z, s->len) == 0; }
+bool vb__jstr_same(const jstr *s, const char *z) {
+    return strlen(z) == s->len && memcmp(s->s, z, s->len) == 0;
+}
 
 /* ---- building ---- */
 
@@ -127,10 +130,13 @@ static bool claim_behind(jr *r, size_t n) {
 
 static bool reserve(jsb *b, size_t n) {
     if (b->cap - b->len >= n) return true;
-    if (n > (1u << 30) || b->len + n > (1u << 30)) return vb__jerr_code(b->r, VB_E_LIMIT, "a text is too long, expected at most 1 GiB");
+    if (n > (1u << 30) || b->len + n > (1u << 30))
+        return vb__jerr_code(b->r, VB_E_LIMIT, "a text is too long, expected at most 1 GiB");
     size_t more = b->len + n - b->cap;
     if (b->d != NULL && room_behind(b->r, b->d + b->cap) >= more) {
-        size_t room = room_behind(b->r, b->d + b->cap), take = more > b->len ? more : b->len < room ? b->len : more;
+        size_t room = room_behind(b->r, b->d + b->cap), take = more > b->len   ? more
+                                                               : b->len < room ? b->len
+                                                                               : more;
         if (claim_behind(b->r, take)) {
             b->cap += (uint32_t)take;
             return true;
@@ -154,8 +160,12 @@ bool vb__jsb_put(jsb *b, const char *s, size_t n, bool ours) {
     return add_run(b, b->len, ours);
 }
 
-bool vb__jsb_putc(jsb *b, char c, bool ours) { return vb__jsb_put(b, &c, 1, ours); }
-bool vb__jsb_puts(jsb *b, const char *s, bool ours) { return vb__jsb_put(b, s, strlen(s), ours); }
+bool vb__jsb_putc(jsb *b, char c, bool ours) {
+    return vb__jsb_put(b, &c, 1, ours);
+}
+bool vb__jsb_puts(jsb *b, const char *s, bool ours) {
+    return vb__jsb_put(b, s, strlen(s), ours);
+}
 
 bool vb__jsb_cp(jsb *b, uint32_t cp, bool ours) {
     char buf[4];
@@ -175,7 +185,9 @@ bool vb__jsb_put_part(jsb *b, const jstr *s, uint32_t from, uint32_t to) {
     return true;
 }
 
-bool vb__jsb_put_str(jsb *b, const jstr *s) { return vb__jsb_put_part(b, s, 0, s->len); }
+bool vb__jsb_put_str(jsb *b, const jstr *s) {
+    return vb__jsb_put_part(b, s, 0, s->len);
+}
 
 static bool header(jr *r, jstr x, jv *out) {
     jstr *s = vb__jalloc(r, sizeof(*s));
@@ -187,7 +199,8 @@ static bool header(jr *r, jstr x, jv *out) {
 
 bool vb__jsb_take(jsb *b, jv *out) {
     jr *r = b->r;
-    if (b->d != NULL && b->cap > b->len && room_behind(r, b->d + b->cap) > 0) { /* hand back what was not used */
+    if (b->d != NULL && b->cap > b->len &&
+        room_behind(r, b->d + b->cap) > 0) { /* hand back what was not used */
         size_t back = b->cap - b->len;
         r->bytes.head->used -= back;
         r->memory -= back;
@@ -220,7 +233,10 @@ bool vb__jstr_part(jr *r, const jstr *s, uint32_t from, uint32_t to, jv *out) {
         *out = (jv){.t = JV_STR, .s = s};
         return true;
     }
-    jstr x = {.s = s->s + from, .len = to - from, .chars = s->chars == s->len ? to - from : UINT32_MAX, .ours = s->ours,
+    jstr x = {.s = s->s + from,
+              .len = to - from,
+              .chars = s->chars == s->len ? to - from : UINT32_MAX,
+              .ours = s->ours,
               .markup = s->markup};
     if (s->runs != NULL) {
         uint32_t i = 0;
@@ -273,7 +289,8 @@ bool vb__jstr_concat(jr *r, const jstr *a, const jstr *b, jv *out) {
         *out = (jv){.t = JV_STR, .s = b};
         return true;
     }
-    if ((uint64_t)a->len + b->len > (1u << 30)) return vb__jerr_code(r, VB_E_LIMIT, "a text is too long, expected at most 1 GiB");
+    if ((uint64_t)a->len + b->len > (1u << 30))
+        return vb__jerr_code(r, VB_E_LIMIT, "a text is too long, expected at most 1 GiB");
     jstr x = {.len = a->len + b->len, .chars = UINT32_MAX};
     if (a->chars != UINT32_MAX && b->chars != UINT32_MAX) x.chars = a->chars + b->chars;
     if (a->len >= 64 && room_behind(r, a->s + a->len) >= b->len && claim_behind(r, b->len)) {

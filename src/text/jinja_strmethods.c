@@ -14,7 +14,8 @@ static bool text_arg(jr *r, const char *what, jv v, const jstr **out) {
 }
 
 /* Byte range of s[start:end]; *inside is false when start lies behind the end of s. */
-static bool byte_range(jr *r, const char *what, const jstr *s, jv vs, jv ve, uint32_t *from, uint32_t *to, bool *inside) {
+static bool byte_range(jr *r, const char *what, const jstr *s, jv vs, jv ve, uint32_t *from, uint32_t *to,
+                       bool *inside) {
     int64_t n = vb__jstr_chars(s), a, b;
     if (vs.t == JV_NONE) vs.t = JV_ABSENT;
     if (ve.t == JV_NONE) ve.t = JV_ABSENT;
@@ -43,7 +44,8 @@ static bool find_method(jr *r, const jstr *s, uint32_t id, const jargs *a, jv *o
     uint32_t from, to, at;
     bool inside;
     if (!vb__jbind(r, what, "/sub start? end?", a, v) || !text_arg(r, what, v[0], &needle) ||
-        !byte_range(r, what, s, v[1], v[2], &from, &to, &inside) || !vb__jwork(r, 1 + s->len / 8)) return false;
+        !byte_range(r, what, s, v[1], v[2], &from, &to, &inside) || !vb__jwork(r, 1 + s->len / 8))
+        return false;
     if (id == M_count) {
         int64_t n = 0;
         if (needle->len == 0) {
@@ -51,7 +53,9 @@ static bool find_method(jr *r, const jstr *s, uint32_t id, const jargs *a, jv *o
             if (!vb__jstr_part(r, s, from, to, &part)) return false;
             n = inside ? (int64_t)vb__jstr_chars(part.s) + 1 : 0;
         } else {
-            for (at = from; inside && (at = vb__jstr_find(s, at, to, needle)) != UINT32_MAX; at += needle->len) n++;
+            for (at = from; inside && (at = vb__jstr_find(s, at, to, needle)) != UINT32_MAX;
+                 at += needle->len)
+                n++;
         }
         *out = vb__jv_int(n);
         return true;
@@ -62,7 +66,8 @@ static bool find_method(jr *r, const jstr *s, uint32_t id, const jargs *a, jv *o
     } else {
         at = inside ? vb__jstr_find(s, from, to, needle) : UINT32_MAX;
     }
-    if (at == UINT32_MAX && (id == M_index || id == M_rindex)) return vb__jerr(r, "substring not found, expected it in the text");
+    if (at == UINT32_MAX && (id == M_index || id == M_rindex))
+        return vb__jerr(r, "substring not found, expected it in the text");
     *out = vb__jv_int(at == UINT32_MAX ? -1 : char_index(s, at));
     return true;
 }
@@ -77,7 +82,9 @@ static bool starts_method(jr *r, const jstr *s, uint32_t id, const jargs *a, jv 
     jv v[3];
     uint32_t from, to;
     bool inside, hit = false;
-    if (!vb__jbind(r, what, "/prefix start? end?", a, v) || !byte_range(r, what, s, v[1], v[2], &from, &to, &inside)) return false;
+    if (!vb__jbind(r, what, "/prefix start? end?", a, v) ||
+        !byte_range(r, what, s, v[1], v[2], &from, &to, &inside))
+        return false;
     if (v[0].t == JV_TUPLE) {
         for (uint32_t i = 0; i < v[0].l->n && !hit; i++) {
             const jstr *x;
@@ -146,7 +153,8 @@ typedef struct parts {
 
 static bool part(parts *p, uint32_t from, uint32_t to) {
     jv x;
-    return vb__jwork(p->r, 2) && vb__jstr_part(p->r, p->s, from, to, &x) && vb__jpush(p->r, &p->v, &p->n, &p->cap, x);
+    return vb__jwork(p->r, 2) && vb__jstr_part(p->r, p->s, from, to, &x) &&
+           vb__jpush(p->r, &p->v, &p->n, &p->cap, x);
 }
 
 static void reverse_parts(parts *p) {
@@ -223,7 +231,8 @@ static bool split_method(jr *r, const jstr *s, uint32_t id, const jargs *a, jv *
     parts p = {.r = r, .s = s};
     bool right = id == M_rsplit;
     if (!vb__jbind(r, "split", "sep? maxsplit?", a, v) || !vb__jarg_int(r, "split", v[1], -1, &max) ||
-        !vb__jwork(r, 1 + s->len / 8)) return false;
+        !vb__jwork(r, 1 + s->len / 8))
+        return false;
     if (v[0].t == JV_ABSENT || v[0].t == JV_NONE) {
         if (!split_words(&p, max < 0 ? INT64_MAX : max, right)) return false;
     } else {
@@ -245,7 +254,8 @@ static bool splitlines_method(jr *r, const jstr *s, const jargs *a, jv *out) {
     bool keep;
     parts p = {.r = r, .s = s};
     if (!vb__jbind(r, "splitlines", "keepends?", a, v) || !vb__jarg_truth(r, v[0], false, &keep) ||
-        !vb__jwork(r, s->len / 8)) return false;
+        !vb__jwork(r, s->len / 8))
+        return false;
     uint32_t from = 0, at = 0;
     while (at < s->len) {
         uint32_t cp, n = vb__jutf8(s->s + at, s->s + s->len, &cp), end = at;
@@ -269,7 +279,8 @@ static bool partition_method(jr *r, const jstr *s, uint32_t id, const jargs *a, 
     if (!vb__jwork(r, right ? (int64_t)s->len * sep->len / 64 : s->len / 16)) return false;
     uint32_t at = right ? vb__jstr_rfind(s, 0, s->len, sep) : vb__jstr_find(s, 0, s->len, sep);
     if (at == UINT32_MAX) at = right ? 0 : s->len;
-    else if (!part(&p, 0, at) || !part(&p, at, at + sep->len) || !part(&p, at + sep->len, s->len)) return false;
+    else if (!part(&p, 0, at) || !part(&p, at, at + sep->len) || !part(&p, at + sep->len, s->len))
+        return false;
     if (p.n == 0 && (!part(&p, 0, at) || !part(&p, at, at) || !part(&p, at, s->len))) return false;
     return vb__jv_list(r, JV_TUPLE, p.v, p.n, out);
 }
@@ -282,7 +293,8 @@ static bool replace_method(jr *r, const jstr *s, const jargs *a, jv *out) {
     int64_t count;
     if (!vb__jbind(r, "replace", "/old new count?", a, v) || !text_arg(r, "replace", v[0], &old) ||
         !text_arg(r, "replace", v[1], &new) || !vb__jarg_int(r, "replace", v[2], -1, &count) ||
-        !vb__jwork(r, 1 + s->len / 16)) return false;
+        !vb__jwork(r, 1 + s->len / 16))
+        return false;
     jsb b;
     vb__jsb_init(r, &b);
     if (count < 0) count = INT64_MAX;
@@ -328,9 +340,11 @@ static bool pad_method(jr *r, const jstr *s, uint32_t id, const jargs *a, jv *ou
     int64_t width, n = vb__jstr_chars(s);
     static const jstr blank = {.s = " ", .len = 1, .chars = 1};
     const jstr *fill = &blank;
-    if (!vb__jbind(r, what, "/width fillchar?", a, v) || !vb__jarg_int(r, what, v[0], 0, &width)) return false;
+    if (!vb__jbind(r, what, "/width fillchar?", a, v) || !vb__jarg_int(r, what, v[0], 0, &width))
+        return false;
     if (v[1].t != JV_ABSENT && !text_arg(r, what, v[1], &fill)) return false;
-    if (vb__jstr_chars(fill) != 1) return vb__jerr(r, "%s: the fill is not one character, expected one", what);
+    if (vb__jstr_chars(fill) != 1)
+        return vb__jerr(r, "%s: the fill is not one character, expected one", what);
     if (width <= n) {
         *out = (jv){.t = JV_STR, .s = s};
         return true;
@@ -364,7 +378,8 @@ static bool expandtabs_method(jr *r, const jstr *s, const jargs *a, jv *out) {
     int64_t size, col = 0;
     jsb b;
     vb__jsb_init(r, &b);
-    if (!vb__jbind(r, "expandtabs", "tabsize?", a, v) || !vb__jarg_int(r, "expandtabs", v[0], 8, &size)) return false;
+    if (!vb__jbind(r, "expandtabs", "tabsize?", a, v) || !vb__jarg_int(r, "expandtabs", v[0], 8, &size))
+        return false;
     for (uint32_t at = 0, cp, n; at < s->len; at += n) {
         n = vb__jutf8(s->s + at, s->s + s->len, &cp);
         if (cp == '\t') {
@@ -381,9 +396,11 @@ static bool expandtabs_method(jr *r, const jstr *s, const jargs *a, jv *out) {
 static bool remove_method(jr *r, const jstr *s, uint32_t id, const jargs *a, jv *out) {
     jv v[1];
     const jstr *x;
-    if (!vb__jbind(r, vb__jmethod_name(id), "/text", a, v) || !text_arg(r, "removeprefix", v[0], &x)) return false;
+    if (!vb__jbind(r, vb__jmethod_name(id), "/text", a, v) || !text_arg(r, "removeprefix", v[0], &x))
+        return false;
     bool hit = x->len > 0 && starts(s, 0, s->len, x, id == M_removesuffix);
-    uint32_t from = hit && id == M_removeprefix ? x->len : 0, to = hit && id == M_removesuffix ? s->len - x->len : s->len;
+    uint32_t from = hit && id == M_removeprefix ? x->len : 0,
+             to = hit && id == M_removesuffix ? s->len - x->len : s->len;
     return vb__jstr_part(r, s, from, to, out);
 }
 
@@ -454,28 +471,53 @@ static bool is_text(const jstr *s, uint32_t id) {
 }
 
 bool vb__jstr_method(jr *r, const jstr *s, uint32_t id, const jargs *a, jv *out) {
+    if (s->markup && (id == M_join || id == M_format))
+        return vb__jerr_code(r, VB_E_UNSUPPORTED,
+                             "%s() of escaped text is not supported, expected plain text",
+                             vb__jmethod_name(id));
     switch (id) {
-    case M_find: case M_rfind: case M_index: case M_rindex: case M_count: return find_method(r, s, id, a, out);
-    case M_startswith: case M_endswith: return starts_method(r, s, id, a, out);
-    case M_strip: case M_lstrip: case M_rstrip: return strip_method(r, s, id, a, out);
-    case M_split: case M_rsplit: return split_method(r, s, id, a, out);
+    case M_find:
+    case M_rfind:
+    case M_index:
+    case M_rindex:
+    case M_count: return find_method(r, s, id, a, out);
+    case M_startswith:
+    case M_endswith: return starts_method(r, s, id, a, out);
+    case M_strip:
+    case M_lstrip:
+    case M_rstrip: return strip_method(r, s, id, a, out);
+    case M_split:
+    case M_rsplit: return split_method(r, s, id, a, out);
     case M_splitlines: return splitlines_method(r, s, a, out);
-    case M_partition: case M_rpartition: return partition_method(r, s, id, a, out);
+    case M_partition:
+    case M_rpartition: return partition_method(r, s, id, a, out);
     case M_replace: return replace_method(r, s, a, out);
     case M_join: return join_method(r, s, a, out);
-    case M_ljust: case M_rjust: case M_center: return pad_method(r, s, id, a, out);
+    case M_ljust:
+    case M_rjust:
+    case M_center: return pad_method(r, s, id, a, out);
     case M_zfill: return zfill_method(r, s, a, out);
     case M_expandtabs: return expandtabs_method(r, s, a, out);
-    case M_removeprefix: case M_removesuffix: return remove_method(r, s, id, a, out);
+    case M_removeprefix:
+    case M_removesuffix: return remove_method(r, s, id, a, out);
     case M_format: return vb__jformat_brace(r, s, a, out);
-    case M_encode: case M_format_map: case M_maketrans: case M_translate:
-        return vb__jerr_code(r, VB_E_UNSUPPORTED, "str.%s() is not supported, expected another way", vb__jmethod_name(id));
+    case M_encode:
+    case M_format_map:
+    case M_maketrans:
+    case M_translate:
+        return vb__jerr_code(r, VB_E_UNSUPPORTED, "str.%s() is not supported, expected another way",
+                             vb__jmethod_name(id));
     default: break;
     }
-    if (a->n != 0 || a->n_kw != 0) return vb__jerr(r, "%s() takes no arguments, expected none", vb__jmethod_name(id));
+    if (a->n != 0 || a->n_kw != 0)
+        return vb__jerr(r, "%s() takes no arguments, expected none", vb__jmethod_name(id));
     switch (id) {
-    case M_upper: case M_lower: case M_casefold: case M_capitalize: case M_swapcase: case M_title:
-        return case_method(r, s, id, out);
+    case M_upper:
+    case M_lower:
+    case M_casefold:
+    case M_capitalize:
+    case M_swapcase:
+    case M_title: return case_method(r, s, id, out);
     default:
         if (!vb__jwork(r, s->len / 4)) return false;
         *out = vb__jv_bool(is_text(s, id));

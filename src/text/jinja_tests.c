@@ -3,9 +3,36 @@
 #include <stdio.h>
 
 typedef enum test_id {
-    IS_DEFINED, IS_UNDEFINED, IS_NONE, IS_BOOLEAN, IS_TRUE, IS_FALSE, IS_INTEGER, IS_FLOAT, IS_NUMBER, IS_STRING,
-    IS_MAPPING, IS_ITERABLE, IS_SEQUENCE, IS_CALLABLE, IS_SAMEAS, IS_ODD, IS_EVEN, IS_DIVISIBLEBY, IS_LOWER, IS_UPPER,
-    IS_ESCAPED, IS_FILTER, IS_TEST, IS_IN, IS_EQ, IS_NE, IS_LT, IS_LE, IS_GT, IS_GE,
+    IS_DEFINED,
+    IS_UNDEFINED,
+    IS_NONE,
+    IS_BOOLEAN,
+    IS_TRUE,
+    IS_FALSE,
+    IS_INTEGER,
+    IS_FLOAT,
+    IS_NUMBER,
+    IS_STRING,
+    IS_MAPPING,
+    IS_ITERABLE,
+    IS_SEQUENCE,
+    IS_CALLABLE,
+    IS_SAMEAS,
+    IS_ODD,
+    IS_EVEN,
+    IS_DIVISIBLEBY,
+    IS_LOWER,
+    IS_UPPER,
+    IS_ESCAPED,
+    IS_FILTER,
+    IS_TEST,
+    IS_IN,
+    IS_EQ,
+    IS_NE,
+    IS_LT,
+    IS_LE,
+    IS_GT,
+    IS_GE,
 } test_id;
 
 static const struct {
@@ -13,16 +40,45 @@ static const struct {
     test_id id;
     bool has_arg;
 } tests[] = {
-    {"defined", IS_DEFINED, false}, {"undefined", IS_UNDEFINED, false}, {"none", IS_NONE, false},
-    {"boolean", IS_BOOLEAN, false}, {"true", IS_TRUE, false}, {"false", IS_FALSE, false}, {"integer", IS_INTEGER, false},
-    {"float", IS_FLOAT, false}, {"number", IS_NUMBER, false}, {"string", IS_STRING, false},
-    {"mapping", IS_MAPPING, false}, {"iterable", IS_ITERABLE, false}, {"sequence", IS_SEQUENCE, false},
-    {"callable", IS_CALLABLE, false}, {"sameas", IS_SAMEAS, true}, {"odd", IS_ODD, false}, {"even", IS_EVEN, false},
-    {"divisibleby", IS_DIVISIBLEBY, true}, {"lower", IS_LOWER, false}, {"upper", IS_UPPER, false},
-    {"escaped", IS_ESCAPED, false}, {"filter", IS_FILTER, false}, {"test", IS_TEST, false}, {"in", IS_IN, true},
-    {"==", IS_EQ, true}, {"eq", IS_EQ, true}, {"equalto", IS_EQ, true}, {"!=", IS_NE, true}, {"ne", IS_NE, true},
-    {"<", IS_LT, true}, {"lt", IS_LT, true}, {"lessthan", IS_LT, true}, {"<=", IS_LE, true}, {"le", IS_LE, true},
-    {">", IS_GT, true}, {"gt", IS_GT, true}, {"greaterthan", IS_GT, true}, {">=", IS_GE, true}, {"ge", IS_GE, true},
+    {"defined", IS_DEFINED, false},
+    {"undefined", IS_UNDEFINED, false},
+    {"none", IS_NONE, false},
+    {"boolean", IS_BOOLEAN, false},
+    {"true", IS_TRUE, false},
+    {"false", IS_FALSE, false},
+    {"integer", IS_INTEGER, false},
+    {"float", IS_FLOAT, false},
+    {"number", IS_NUMBER, false},
+    {"string", IS_STRING, false},
+    {"mapping", IS_MAPPING, false},
+    {"iterable", IS_ITERABLE, false},
+    {"sequence", IS_SEQUENCE, false},
+    {"callable", IS_CALLABLE, false},
+    {"sameas", IS_SAMEAS, true},
+    {"odd", IS_ODD, false},
+    {"even", IS_EVEN, false},
+    {"divisibleby", IS_DIVISIBLEBY, true},
+    {"lower", IS_LOWER, false},
+    {"upper", IS_UPPER, false},
+    {"escaped", IS_ESCAPED, false},
+    {"filter", IS_FILTER, false},
+    {"test", IS_TEST, false},
+    {"in", IS_IN, true},
+    {"==", IS_EQ, true},
+    {"eq", IS_EQ, true},
+    {"equalto", IS_EQ, true},
+    {"!=", IS_NE, true},
+    {"ne", IS_NE, true},
+    {"<", IS_LT, true},
+    {"lt", IS_LT, true},
+    {"lessthan", IS_LT, true},
+    {"<=", IS_LE, true},
+    {"le", IS_LE, true},
+    {">", IS_GT, true},
+    {"gt", IS_GT, true},
+    {"greaterthan", IS_GT, true},
+    {">=", IS_GE, true},
+    {"ge", IS_GE, true},
 };
 
 int vb__jtest_find(const char *s, size_t n) {
@@ -66,7 +122,8 @@ static bool text_case(jr *r, jv v, uint32_t method, bool *out) {
 bool vb__jtest_call(jr *r, int test, jv v, const jargs *a, bool *out) {
     jv arg[1];
     test_id id = tests[test].id;
-    if (!vb__jwork(r, 1) || !vb__jbind(r, tests[test].name, tests[test].has_arg ? "other" : "", a, arg)) return false;
+    if (!vb__jwork(r, 1) || !vb__jbind(r, tests[test].name, tests[test].has_arg ? "other" : "", a, arg))
+        return false;
     switch (id) {
     case IS_DEFINED: *out = v.t != JV_UNDEF; return true;
     case IS_UNDEFINED: *out = v.t == JV_UNDEF; return true;
@@ -80,14 +137,16 @@ bool vb__jtest_call(jr *r, int test, jv v, const jargs *a, bool *out) {
     case IS_STRING: *out = v.t == JV_STR; return true;
     case IS_MAPPING: *out = v.t == JV_DICT; return true;
     case IS_ITERABLE:
-        *out = v.t == JV_UNDEF || v.t == JV_STR || v.t == JV_LIST || v.t == JV_TUPLE || v.t == JV_DICT || v.t == JV_RANGE ||
-               v.t == JV_VIEW || v.t == JV_GEN || v.t == JV_LOOP;
+        *out = v.t == JV_UNDEF || v.t == JV_STR || v.t == JV_LIST || v.t == JV_TUPLE || v.t == JV_DICT ||
+               v.t == JV_RANGE || v.t == JV_VIEW || v.t == JV_GEN || v.t == JV_LOOP;
         return true;
     case IS_SEQUENCE:
-        *out = v.t == JV_UNDEF || v.t == JV_STR || v.t == JV_LIST || v.t == JV_TUPLE || v.t == JV_DICT || v.t == JV_RANGE;
+        *out = v.t == JV_UNDEF || v.t == JV_STR || v.t == JV_LIST || v.t == JV_TUPLE || v.t == JV_DICT ||
+               v.t == JV_RANGE;
         return true;
     case IS_CALLABLE:
-        *out = v.t == JV_FUNC || v.t == JV_METHOD || v.t == JV_MACRO || v.t == JV_LOOP || v.t == JV_JOINER || v.t == JV_UNDEF;
+        *out = v.t == JV_FUNC || v.t == JV_METHOD || v.t == JV_MACRO || v.t == JV_LOOP || v.t == JV_JOINER ||
+               v.t == JV_UNDEF;
         return true;
     case IS_SAMEAS: *out = same_object(v, arg[0]); return true;
     case IS_ODD:

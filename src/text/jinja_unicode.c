@@ -25,12 +25,14 @@ static const full_map *find_map(const full_map *t, size_t n, uint32_t cp) {
     return lo < n && t[lo].cp == cp ? &t[lo] : NULL;
 }
 
-static utf8proc_category_t category(uint32_t cp) { return utf8proc_category((utf8proc_int32_t)cp); }
+static utf8proc_category_t category(uint32_t cp) {
+    return utf8proc_category((utf8proc_int32_t)cp);
+}
 
 bool vb__jcp_space(uint32_t cp) {
     if (cp < 0x80) return (cp >= 9 && cp <= 13) || (cp >= 28 && cp <= 32);
-    return cp == 0x85 || cp == 0xa0 || cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200a) || cp == 0x2028 || cp == 0x2029 ||
-           cp == 0x202f || cp == 0x205f || cp == 0x3000;
+    return cp == 0x85 || cp == 0xa0 || cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200a) || cp == 0x2028 ||
+           cp == 0x2029 || cp == 0x202f || cp == 0x205f || cp == 0x3000;
 }
 
 bool vb__jcp_printable(uint32_t cp) {
@@ -89,18 +91,37 @@ bool vb__jcp_upper(uint32_t cp) {
     return category(cp) == UTF8PROC_CATEGORY_LU || in_ranges(other_upper, COUNT(other_upper), cp);
 }
 
-bool vb__jcp_title(uint32_t cp) { return cp >= 0x80 && category(cp) == UTF8PROC_CATEGORY_LT; }
+bool vb__jcp_title(uint32_t cp) {
+    return cp >= 0x80 && category(cp) == UTF8PROC_CATEGORY_LT;
+}
 
 bool vb__jcp_word(uint32_t cp) {
     return cp == '_' || vb__jcp_alpha(cp) || vb__jcp_numeric(cp);
 }
 
-static bool cased(uint32_t cp) { return vb__jcp_lower(cp) || vb__jcp_upper(cp) || vb__jcp_title(cp); }
+static bool cased(uint32_t cp) {
+    return vb__jcp_lower(cp) || vb__jcp_upper(cp) || vb__jcp_title(cp);
+}
 
 static bool case_ignorable(uint32_t cp) {
     switch (cp) {
-    case 0x27: case 0x2e: case 0x3a: case 0xb7: case 0x387: case 0x55f: case 0x5f4: case 0x2018: case 0x2019:
-    case 0x2024: case 0x2027: case 0xfe13: case 0xfe52: case 0xfe55: case 0xff07: case 0xff0e: case 0xff1a: return true;
+    case 0x27:
+    case 0x2e:
+    case 0x3a:
+    case 0xb7:
+    case 0x387:
+    case 0x55f:
+    case 0x5f4:
+    case 0x2018:
+    case 0x2019:
+    case 0x2024:
+    case 0x2027:
+    case 0xfe13:
+    case 0xfe52:
+    case 0xfe55:
+    case 0xff07:
+    case 0xff0e:
+    case 0xff1a: return true;
     default: break;
     }
     switch (category(cp)) {
@@ -141,7 +162,9 @@ int vb__jcp_map(uint32_t cp, jcase to, uint32_t out[3]) {
         for (int i = 0; i < (int)n; i++) out[i] = (uint32_t)buf[i];
         return (int)n;
     }
-    out[0] = (uint32_t)(to == JC_UPPER ? utf8proc_toupper(c) : to == JC_LOWER ? utf8proc_tolower(c) : utf8proc_totitle(c));
+    out[0] = (uint32_t)(to == JC_UPPER   ? utf8proc_toupper(c)
+                        : to == JC_LOWER ? utf8proc_tolower(c)
+                                         : utf8proc_totitle(c));
     return 1;
 }
 
@@ -167,7 +190,8 @@ static bool final_sigma(const char *from, const char *at, const char *to) {
     return true;
 }
 
-static bool put_mapped(jsb *b, const jstr *s, const char *from, const char *at, const char *to, uint32_t cp, jcase c) {
+static bool put_mapped(jsb *b, const jstr *s, const char *from, const char *at, const char *to, uint32_t cp,
+                       jcase c) {
     uint32_t out[3];
     bool ours = vb__jstr_ours_at(s, (uint32_t)(at - s->s));
     if (c == JC_LOWER && cp == 0x3a3) return vb__jsb_cp(b, final_sigma(from, at, to) ? 0x3c2 : 0x3c3, ours);
@@ -191,9 +215,10 @@ bool vb__jstr_swapcase(jsb *b, const jstr *s) {
     const char *p = s->s, *end = p + s->len;
     for (uint32_t cp, n; p < end; p += n) {
         n = vb__jutf8(p, end, &cp);
-        bool ok = vb__jcp_upper(cp)   ? put_mapped(b, s, s->s, p, end, cp, JC_LOWER)
-                  : vb__jcp_lower(cp) ? put_mapped(b, s, s->s, p, end, cp, JC_UPPER)
-                                      : vb__jsb_put_part(b, s, (uint32_t)(p - s->s), (uint32_t)(p - s->s) + n);
+        bool ok = vb__jcp_upper(cp) ? put_mapped(b, s, s->s, p, end, cp, JC_LOWER)
+                  : vb__jcp_lower(cp)
+                      ? put_mapped(b, s, s->s, p, end, cp, JC_UPPER)
+                      : vb__jsb_put_part(b, s, (uint32_t)(p - s->s), (uint32_t)(p - s->s) + n);
         if (!ok) return false;
     }
     return true;

@@ -9,7 +9,8 @@
 static void *pool_alloc(jr *r, jpool *p, size_t n) {
     jblock *k = p->head;
     if (n > r->memory_max || r->memory > r->memory_max - n) {
-        vb__jerr_code(r, VB_E_LIMIT, "the template needs too much memory, expected at most %zu MiB", r->memory_max >> 20);
+        vb__jerr_code(r, VB_E_LIMIT, "the template needs too much memory, expected at most %zu MiB",
+                      r->memory_max >> 20);
         return NULL;
     }
     if (k == NULL || k->cap - k->used < n) {
@@ -36,7 +37,9 @@ void *vb__jalloc(jr *r, size_t bytes) {
     return pool_alloc(r, &r->objects, n);
 }
 
-char *vb__jbytes(jr *r, size_t bytes) { return pool_alloc(r, &r->bytes, bytes); }
+char *vb__jbytes(jr *r, size_t bytes) {
+    return pool_alloc(r, &r->bytes, bytes);
+}
 
 bool vb__jerr_code(jr *r, vb_err code, const char *fmt, ...) {
     if (r->code != VB_OK) return false;
@@ -62,7 +65,8 @@ bool vb__jerr(jr *r, const char *fmt, ...) {
 
 bool vb__jwork(jr *r, int64_t units) {
     r->work -= units;
-    return r->work >= 0 || vb__jerr_code(r, VB_E_LIMIT, "the template runs too long, expected an end before that");
+    return r->work >= 0 ||
+           vb__jerr_code(r, VB_E_LIMIT, "the template runs too long, expected an end before that");
 }
 
 bool vb__jerr_undef(jr *r, jv v) {
@@ -79,10 +83,14 @@ bool vb__jerr_undef(jr *r, jv v) {
     switch (u->kind) {
     case JU_NAME: return vb__jerr(r, "'%s' is undefined, expected a value", key);
     case JU_ATTR:
-        if (u->of == JV_NONE) return vb__jerr(r, "'None' has no attribute '%s', expected one that exists", key);
+        if (u->of == JV_NONE)
+            return vb__jerr(r, "'None' has no attribute '%s', expected one that exists", key);
         return vb__jerr(r, "'%s object' has no attribute '%s', expected one that exists", of, key);
     case JU_ELEMENT: return vb__jerr(r, "%s object has no element %s, expected one that exists", of, key);
-    case JU_UNSAFE: return vb__jerr(r, "access to attribute '%s' of '%s' object is unsafe, expected one that changes nothing", key, of);
+    case JU_UNSAFE:
+        return vb__jerr(
+            r, "access to attribute '%s' of '%s' object is unsafe, expected one that changes nothing", key,
+            of);
     default: return vb__jerr(r, "%s", u->key.s->s);
     }
 }
@@ -126,10 +134,28 @@ bool vb__jpush(jr *r, jv **v, uint32_t *n, uint32_t *cap, jv x) {
 }
 
 const char *vb__jv_type_name(jv v) {
-    static const char *const names[] = {"absent", "Undefined", "NoneType", "bool", "int", "float", "str", "list", "tuple",
-                                        "dict", "range", "dict_items", "generator", "Namespace", "Macro", "function",
-                                        "builtin_function_or_method", "LoopContext", "Cycler", "Joiner"};
-    if (v.t == JV_VIEW) return v.sub == JVIEW_KEYS ? "dict_keys" : v.sub == JVIEW_VALUES ? "dict_values" : "dict_items";
+    static const char *const names[] = {"absent",
+                                        "Undefined",
+                                        "NoneType",
+                                        "bool",
+                                        "int",
+                                        "float",
+                                        "str",
+                                        "list",
+                                        "tuple",
+                                        "dict",
+                                        "range",
+                                        "dict_items",
+                                        "generator",
+                                        "Namespace",
+                                        "Macro",
+                                        "function",
+                                        "builtin_function_or_method",
+                                        "LoopContext",
+                                        "Cycler",
+                                        "Joiner"};
+    if (v.t == JV_VIEW)
+        return v.sub == JVIEW_KEYS ? "dict_keys" : v.sub == JVIEW_VALUES ? "dict_values" : "dict_items";
     return names[v.t];
 }
 
@@ -145,7 +171,9 @@ bool vb__jv_len(jr *r, jv v, int64_t *out) {
     case JV_DICT:
     case JV_VIEW: *out = v.d->n; return true;
     case JV_RANGE: *out = v.r->n; return true;
-    default: return vb__jerr(r, "object of type '%s' has no length, expected a text, a list or a mapping", vb__jv_type_name(v));
+    default:
+        return vb__jerr(r, "object of type '%s' has no length, expected a text, a list or a mapping",
+                        vb__jv_type_name(v));
     }
 }
 
@@ -171,8 +199,12 @@ bool vb__jv_truth(jr *r, jv v, bool *out) {
 
 /* ---- equality and order ---- */
 
-static bool is_number(jv v) { return v.t == JV_BOOL || v.t == JV_INT || v.t == JV_FLOAT; }
-static int64_t as_int(jv v) { return v.t == JV_BOOL ? v.b : v.i; }
+static bool is_number(jv v) {
+    return v.t == JV_BOOL || v.t == JV_INT || v.t == JV_FLOAT;
+}
+static int64_t as_int(jv v) {
+    return v.t == JV_BOOL ? v.b : v.i;
+}
 
 /* -1, 0, 1, or 2 when f is not a number. Exact: an integer is not rounded first. */
 static int compare_int_float(int64_t i, double f) {
@@ -209,7 +241,8 @@ static int compare_text(const jstr *a, const jstr *b) { /* UTF-8 keeps the order
 static bool enter(jr *r, int *depth) {
     *depth = r->depth;
     return ++r->depth <= JINJA_EVAL_DEPTH ||
-           vb__jerr_code(r, VB_E_LIMIT, "values nested too deep, expected at most %d levels", JINJA_VALUE_DEPTH);
+           vb__jerr_code(r, VB_E_LIMIT, "values nested too deep, expected at most %d levels",
+                         JINJA_VALUE_DEPTH);
 }
 
 static bool equal_dicts(jr *r, const jdict *a, const jdict *b, bool *out) {
@@ -258,7 +291,8 @@ bool vb__jv_equal(jr *r, jv a, jv b, bool *out) {
         break;
     case JV_VIEW: *out = a.d == b.d && a.sub == b.sub; break;
     case JV_RANGE:
-        *out = a.r->n == b.r->n && (a.r->n == 0 || (a.r->start == b.r->start && (a.r->n == 1 || a.r->step == b.r->step)));
+        *out = a.r->n == b.r->n &&
+               (a.r->n == 0 || (a.r->start == b.r->start && (a.r->n == 1 || a.r->step == b.r->step)));
         break;
     case JV_FUNC: *out = a.sub == b.sub; break;
     default: *out = a.p == b.p; break;
@@ -294,8 +328,9 @@ bool vb__jv_compare(jr *r, jv a, jv b, const char *op, int *out) {
         *out = a.l->n < b.l->n ? -1 : a.l->n > b.l->n;
         return ok;
     }
-    return vb__jerr(r, "'%s' not supported between '%s' and '%s', expected two numbers, two texts or two lists", op,
-                    vb__jv_type_name(a), vb__jv_type_name(b));
+    return vb__jerr(r,
+                    "'%s' not supported between '%s' and '%s', expected two numbers, two texts or two lists",
+                    op, vb__jv_type_name(a), vb__jv_type_name(b));
 }
 
 /* ---- dictionaries ---- */
@@ -346,7 +381,9 @@ bool vb__jv_hash(jr *r, jv v, uint64_t *out) {
     }
     case JV_LIST:
     case JV_DICT:
-    case JV_VIEW: return vb__jerr(r, "unhashable type: '%s', expected a text, a number or a tuple", vb__jv_type_name(v));
+    case JV_VIEW:
+        return vb__jerr(r, "unhashable type: '%s', expected a text, a number or a tuple",
+                        vb__jv_type_name(v));
     case JV_RANGE: *out = mix((uint64_t)v.r->n * 31 + (uint64_t)v.r->start); return true;
     default: *out = mix((uint64_t)(uintptr_t)v.p); return true;
     }
@@ -450,13 +487,15 @@ const jv *vb__jdict_text(const jdict *d, const char *key, size_t len) {
     if (d->index == NULL) {
         for (uint32_t i = 0; i < d->n; i++) {
             const jentry *e = &d->e[i];
-            if (e->hash == hash && e->k.t == JV_STR && e->k.s->len == len && memcmp(e->k.s->s, key, len) == 0) return &e->v;
+            if (e->hash == hash && e->k.t == JV_STR && e->k.s->len == len && memcmp(e->k.s->s, key, len) == 0)
+                return &e->v;
         }
         return NULL;
     }
     for (uint32_t h = (uint32_t)hash & d->mask; d->index[h] != 0; h = (h + 1) & d->mask) {
         const jentry *e = &d->e[d->index[h] - 1];
-        if (e->hash == hash && e->k.t == JV_STR && e->k.s->len == len && memcmp(e->k.s->s, key, len) == 0) return &e->v;
+        if (e->hash == hash && e->k.t == JV_STR && e->k.s->len == len && memcmp(e->k.s->s, key, len) == 0)
+            return &e->v;
     }
     return NULL;
 }
@@ -479,7 +518,9 @@ bool vb__jiter_init(jr *r, jv v, jiter *it) {
     case JV_VIEW: it->d = v.d; return true;
     case JV_RANGE: it->r = v.r; return true;
     case JV_GEN: it->g = v.g; return true;
-    default: return vb__jerr(r, "'%s' object is not iterable, expected a list, a text or a mapping", vb__jv_type_name(v));
+    default:
+        return vb__jerr(r, "'%s' object is not iterable, expected a list, a text or a mapping",
+                        vb__jv_type_name(v));
     }
 }
 
@@ -550,7 +591,8 @@ bool vb__jv_contains(jr *r, jv item, jv in, bool *out) {
         if (item.t != JV_STR)
             return item.t == JV_UNDEF && item.u->kind == JU_UNSAFE
                        ? vb__jerr_undef(r, item)
-                       : vb__jerr(r, "'in' needs a text on its left, not %s, expected a text", vb__jv_type_name(item));
+                       : vb__jerr(r, "'in' needs a text on its left, not %s, expected a text",
+                                  vb__jv_type_name(item));
         if (!vb__jwork(r, 1 + (in.s->len >> 3))) return false;
         *out = vb__jstr_find(in.s, 0, in.s->len, item.s) != UINT32_MAX;
         return true;
@@ -567,9 +609,15 @@ bool vb__jv_contains(jr *r, jv item, jv in, bool *out) {
     }
     jiter it;
     switch (in.t) {
-    case JV_UNDEF: case JV_LIST: case JV_TUPLE: case JV_RANGE: case JV_VIEW: case JV_GEN: break;
+    case JV_UNDEF:
+    case JV_LIST:
+    case JV_TUPLE:
+    case JV_RANGE:
+    case JV_VIEW:
+    case JV_GEN: break;
     default:
-        return vb__jerr(r, "argument of type '%s' is not iterable, expected a list, a text or a mapping", vb__jv_type_name(in));
+        return vb__jerr(r, "argument of type '%s' is not iterable, expected a list, a text or a mapping",
+                        vb__jv_type_name(in));
     }
     if (!vb__jiter_init(r, in, &it)) return false;
     for (;;) {
@@ -586,17 +634,21 @@ bool vb__jv_contains(jr *r, jv item, jv in, bool *out) {
 
 bool vb__jv_from_json(jr *r, const json_t *j, bool ours, int depth, jv *out) {
     if (depth > JINJA_VALUE_DEPTH)
-        return vb__jerr_code(r, VB_E_LIMIT, "JSON nested too deep, expected at most %d levels", JINJA_VALUE_DEPTH);
+        return vb__jerr_code(r, VB_E_LIMIT, "JSON nested too deep, expected at most %d levels",
+                             JINJA_VALUE_DEPTH);
     switch (json_typeof(j)) {
     case JSON_NULL: *out = vb__jv_none(); return true;
     case JSON_TRUE: *out = vb__jv_bool(true); return true;
     case JSON_FALSE: *out = vb__jv_bool(false); return true;
     case JSON_INTEGER: *out = vb__jv_int(json_integer_value(j)); return true;
     case JSON_REAL: *out = vb__jv_float(json_real_value(j)); return true;
-    case JSON_STRING: return vb__jwork(r, (int64_t)json_string_length(j) / 8) && vb__jstr_borrow(r, json_string_value(j), json_string_length(j), ours, out);
+    case JSON_STRING:
+        return vb__jwork(r, (int64_t)json_string_length(j) / 8) &&
+               vb__jstr_borrow(r, json_string_value(j), json_string_length(j), ours, out);
     case JSON_ARRAY: {
         size_t n = json_array_size(j);
-        if (n > UINT32_MAX / 64) return vb__jerr_code(r, VB_E_LIMIT, "a list is too long, expected fewer items");
+        if (n > UINT32_MAX / 64)
+            return vb__jerr_code(r, VB_E_LIMIT, "a list is too long, expected fewer items");
         jv *v = vb__jalloc(r, n * sizeof(jv));
         if (v == NULL) return false;
         for (size_t i = 0; i < n; i++)
@@ -606,12 +658,16 @@ bool vb__jv_from_json(jr *r, const json_t *j, bool ours, int depth, jv *out) {
     case JSON_OBJECT: {
         jdict *d;
         size_t n = json_object_size(j);
-        if (n > UINT32_MAX / 64) return vb__jerr_code(r, VB_E_LIMIT, "a mapping is too large, expected fewer keys");
+        if (n > UINT32_MAX / 64)
+            return vb__jerr_code(r, VB_E_LIMIT, "a mapping is too large, expected fewer keys");
         if (!vb__jdict_new(r, (uint32_t)n, &d)) return false;
-        for (void *it = json_object_iter((json_t *)j); it != NULL; it = json_object_iter_next((json_t *)j, it)) {
+        for (void *it = json_object_iter((json_t *)j); it != NULL;
+             it = json_object_iter_next((json_t *)j, it)) {
             jv k, v;
             if (!vb__jstr_borrow(r, json_object_iter_key(it), json_object_iter_key_len(it), ours, &k) ||
-                !vb__jv_from_json(r, json_object_iter_value(it), ours, depth + 1, &v) || !vb__jdict_set(r, d, k, v)) return false;
+                !vb__jv_from_json(r, json_object_iter_value(it), ours, depth + 1, &v) ||
+                !vb__jdict_set(r, d, k, v))
+                return false;
         }
         *out = (jv){.t = JV_DICT, .d = d};
         return true;

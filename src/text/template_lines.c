@@ -25,7 +25,8 @@ static vb_err put(vb__buffer *out, const char *key, json_t *value, vb_error *err
 
 static vb_err put_error(vb__buffer *out, const char *text, vb_error *err) {
     json_t *v = json_string(text);
-    if (v == NULL) v = json_string("an error whose text is not UTF-8"); /* a sentence cut inside a character */
+    if (v == NULL)
+        v = json_string("an error whose text is not UTF-8"); /* a sentence cut inside a character */
     return put(out, "error", v, err);
 }
 
@@ -40,7 +41,8 @@ static vb_err put_failure(vb__buffer *out, const vb__jinja_result *res, const vb
     return e;
 }
 
-static vb_err render(const json_t *source, const json_t *context, int64_t now, vb__buffer *out, vb_error *err) {
+static vb_err render(const json_t *source, const json_t *context, int64_t now, vb__buffer *out,
+                     vb_error *err) {
     vb_error why = {0};
     vb__jinja *t = NULL;
     vb__jinja_result res = {0};
@@ -59,19 +61,23 @@ vb_err vb__template_line(const char *line, size_t len, int64_t now, vb__buffer *
     json_error_t je;
     char text[256];
     while (len > 0 && (line[len - 1] == '\n' || line[len - 1] == '\r')) len--;
-    if (len > VB_LIMIT_PROMPT_BYTES) return put_error(out, "the line is too long, expected at most 64 MiB", err);
+    if (len > VB_LIMIT_PROMPT_BYTES)
+        return put_error(out, "the line is too long, expected at most 64 MiB", err);
     json_t *o = json_loadb(line, len, JSON_ALLOW_NUL, &je);
     if (o == NULL) {
-        snprintf(text, sizeof(text), "the line is not JSON: %s, expected {\"template\", \"context\"}", je.text);
+        snprintf(text, sizeof(text), "the line is not JSON: %s, expected {\"template\", \"context\"}",
+                 je.text);
         return put_error(out, text, err);
     }
-    const json_t *source = json_object_get(o, "template"), *context = json_object_get(o, "context"), *when = json_object_get(o, "now");
+    const json_t *source = json_object_get(o, "template"), *context = json_object_get(o, "context"),
+                 *when = json_object_get(o, "now");
     vb_err e;
     if (!json_is_string(source)) {
         e = put_error(out, "template: missing or no string, expected the template's source", err);
     } else if (context != NULL && !json_is_null(context) && !json_is_object(context)) {
         e = put_error(out, "context: not an object, expected the variables", err);
-    } else if (when != NULL && !json_is_null(when) && !(json_is_number(when) && fabs(json_number_value(when)) < 1e15)) {
+    } else if (when != NULL && !json_is_null(when) &&
+               !(json_is_number(when) && fabs(json_number_value(when)) < 1e15)) {
         e = put_error(out, "now: not a time, expected seconds since 1970", err);
     } else {
         if (json_is_number(when)) now = (int64_t)floor(json_number_value(when));

@@ -1,4 +1,5 @@
-/* text/jinja: any source compiles or gives an error with a sentence, and what compiles renders or gives one. */
+/* text/jinja: any source compiles or gives an error with a sentence, and what compiles renders or gives one.
+ */
 #include "text/jinja.h"
 #include <stdint.h>
 #include <stdlib.h>
@@ -7,9 +8,12 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char CONTEXT[] =
-    "{\"s\": \"a text\", \"u\": \"Gr\\u00fc\\u00dfe \\ud83d\\udc4d\", \"n\": 7, \"f\": 2.5, \"t\": true, \"nul\": null, \"l\": [3, 1, 2], \"d\": {\"b\": 2, \"a\": [1]},"
-    " \"messages\": [{\"role\": \"user\", \"content\": \"hi\"}, {\"role\": \"assistant\", \"content\": \"<think>x</think>y\","
-    " \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": {\"a\": 1}}}]}], \"tools\": [{\"function\": {\"name\": \"f\"}}]}";
+    "{\"s\": \"a text\", \"u\": \"Gr\\u00fc\\u00dfe \\ud83d\\udc4d\", \"n\": 7, \"f\": 2.5, \"t\": true, "
+    "\"nul\": null, \"l\": [3, 1, 2], \"d\": {\"b\": 2, \"a\": [1]},"
+    " \"messages\": [{\"role\": \"user\", \"content\": \"hi\"}, {\"role\": \"assistant\", \"content\": "
+    "\"<think>x</think>y\","
+    " \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": {\"a\": 1}}}]}], \"tools\": "
+    "[{\"function\": {\"name\": \"f\"}}]}";
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static json_t *context;

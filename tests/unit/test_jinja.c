@@ -1,5 +1,6 @@
-/* The template interpreter against recorded renderings of the stock environment (the shared cases where the shared
- * folder is there, and tests/data/template_cases.json), and its own promises: origins, limits, lines, threads, memory. */
+/* The template interpreter against recorded renderings of the stock environment (the shared cases where the
+ * shared folder is there, and tests/data/template_cases.json), and its own promises: origins, limits, lines,
+ * threads, memory. */
 #include "base/alloc.h"
 #include "text/jinja.h"
 #include "text/template_lines.h"
@@ -30,7 +31,8 @@ static char *run(const char *source, size_t len, const json_t *context, const js
     if (e != VB_OK) {
         assert_int_equal(e, err.code);
         if (strncmp(err.text, "template", 8) != 0) fail_msg("error without a place: %s", err.text);
-        if (asprintf(&out, "ERROR %s", res->message != NULL && res->raised ? res->message : err.text) < 0) abort();
+        if (asprintf(&out, "ERROR %s", res->message != NULL && res->raised ? res->message : err.text) < 0)
+            abort();
     } else {
         size_t sum = 0;
         for (size_t i = 0; i < res->n_runs; i++) {
@@ -55,21 +57,25 @@ static void one_case(const json_t *all, const json_t *c, int64_t now, int *bad, 
     const json_t *context = json_object_get(c, "context"), *expect = json_object_get(c, "expect");
     const json_t *source = json_object_get(c, "source");
     if (source == NULL) source = json_object_get(json_object_get(all, "templates"), str(c, "template"));
-    if (json_is_string(context)) context = json_object_get(json_object_get(all, "contexts"), json_string_value(context));
+    if (json_is_string(context))
+        context = json_object_get(json_object_get(all, "contexts"), json_string_value(context));
     vb__jinja_result res;
     char *got = run(json_string_value(source), json_string_length(source), context, NULL, now, &res);
     const json_t *text = json_object_get(expect, "text"), *error = json_object_get(expect, "error");
     bool failed = res.text == NULL, ok;
     if (text != NULL) {
-        ok = !failed && res.len == json_string_length(text) && memcmp(res.text, json_string_value(text), res.len) == 0;
+        ok = !failed && res.len == json_string_length(text) &&
+             memcmp(res.text, json_string_value(text), res.len) == 0;
     } else {
-        ok = failed && (strcmp(str(error, "kind"), "raised") != 0 || (res.raised && strcmp(res.message, str(error, "message")) == 0));
+        ok = failed && (strcmp(str(error, "kind"), "raised") != 0 ||
+                        (res.raised && strcmp(res.message, str(error, "message")) == 0));
     }
     bool optional = json_is_true(json_object_get(c, "optional"));
     counts[optional * 2 + ok]++;
     if (!ok && !optional) {
         if ((*bad)++ < 20)
-            print_error("%s: %.200s\n  want %.300s\n  got  %.300s\n", str(c, "name"), json_string_value(source),
+            print_error("%s: %.200s\n  want %.300s\n  got  %.300s\n", str(c, "name"),
+                        json_string_value(source),
                         text != NULL ? json_string_value(text) : str(error, "message"), got);
     }
     free(got);
@@ -87,9 +93,10 @@ static void run_file(const char *path, bool required) {
     size_t i;
     json_t *c;
     double start = cpu_ms();
-    json_array_foreach(json_object_get(all, "cases"), i, c) one_case(all, c, json_integer_value(json_object_get(all, "now")), &bad, counts);
-    print_message("%s: %d of %d required, %d of %d optional cases agree, %.0f ms\n", strrchr(path, '/') + 1, counts[1],
-                  counts[0] + counts[1], counts[3], counts[2] + counts[3], cpu_ms() - start);
+    json_array_foreach(json_object_get(all, "cases"), i, c)
+        one_case(all, c, json_integer_value(json_object_get(all, "now")), &bad, counts);
+    print_message("%s: %d of %d required, %d of %d optional cases agree, %.0f ms\n", strrchr(path, '/') + 1,
+                  counts[1], counts[0] + counts[1], counts[3], counts[2] + counts[3], cpu_ms() - start);
     json_decref(all);
     assert_int_equal(bad, 0);
     assert_true(counts[1] > 0);
@@ -117,7 +124,8 @@ static void own_cases(void **state) {
 static char *marked(const char *source, const char *context) {
     vb__jinja_result res;
     json_t *j = json_loads(context, 0, NULL), *ours = json_pack("{s:s}", "bos_token", "<s>");
-    char *got = run(source, strlen(source), j, ours, 0, &res), *out = malloc(res.len + 2 * res.n_runs + 1), *o = out;
+    char *got = run(source, strlen(source), j, ours, 0, &res), *out = malloc(res.len + 2 * res.n_runs + 1),
+         *o = out;
     if (out == NULL || res.text == NULL) fail_msg("%s: %s", source, got);
     for (size_t i = 0, at = 0; i < res.n_runs; i++) {
         if (res.runs[i].from_template) *o++ = '[';
@@ -157,7 +165,8 @@ static void every_byte_knows_its_origin(void **state) {
         {"{{ ('ab' ~ u) | capitalize }}", "[Ab]user text"},
         {"{% set x %}<{{ u }}>{% endset %}{{ x }}", "[<]user text[>]"},
         {"{% macro m(v) %}<{{ v }}>{% endmacro %}{{ m(u) }}", "[<]user text[>]"},
-        {"{% macro m() %}<{{ caller() }}>{% endmacro %}{% call m() %}{{ u }}!{% endcall %}", "[<]user text[!>]"},
+        {"{% macro m() %}<{{ caller() }}>{% endmacro %}{% call m() %}{{ u }}!{% endcall %}",
+         "[<]user text[!>]"},
         {"{% filter upper %}a{{ u }}{% endfilter %}", "[A]USER TEXT"},
         {"{% generation %}{{ u }}.{% endgeneration %}", "user text[.]"},
         {"{{ '%s!' % u }}{{ '{}?'.format(u) }}", "user text[!]user text[?]"},
@@ -174,11 +183,16 @@ static void every_byte_knows_its_origin(void **state) {
         {"{{ ('<' ~ u ~ '>').partition(' ') | last }}", "text[>]"},
         {"{{ (u ~ '<s>') | list | join }}", "user text[<s>]"},
         {"{{ u if u else '<s>' }}{{ missing | default('<s>') }}", "user text[<s>]"},
-        {"{% set ns = namespace(s='') %}{% for i in range(2) %}{% set ns.s = ns.s ~ '<' ~ u %}{% endfor %}{{ ns.s }}", "[<]user text[<]user text"},
+        {"{% set ns = namespace(s='') %}{% for i in range(2) %}{% set ns.s = ns.s ~ '<' ~ u %}{% endfor %}{{ "
+         "ns.s }}",
+         "[<]user text[<]user text"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        char *got = marked(cases[i][0], "{\"u\": \"user text\", \"n\": 7, \"d\": {\"k\": \"<s>\"}, \"bos_token\": \"not ours\"}");
-        if (strcmp(got, cases[i][1]) != 0) fail_msg("%s\n  want %s\n  got  %s", cases[i][0], cases[i][1], got);
+        char *got =
+            marked(cases[i][0],
+                   "{\"u\": \"user text\", \"n\": 7, \"d\": {\"k\": \"<s>\"}, \"bos_token\": \"not ours\"}");
+        if (strcmp(got, cases[i][1]) != 0)
+            fail_msg("%s\n  want %s\n  got  %s", cases[i][0], cases[i][1], got);
         free(got);
     }
 }
@@ -186,7 +200,9 @@ static void every_byte_knows_its_origin(void **state) {
 static void roles_count_as_ours_when_asked(void **state) {
     (void)state;
     static const char source[] = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}";
-    json_t *j = json_loads("{\"messages\": [{\"role\": \"user\", \"content\": \"user\"}, {\"role\": \"odd\", \"content\": \"\"}]}", 0, NULL);
+    json_t *j = json_loads("{\"messages\": [{\"role\": \"user\", \"content\": \"user\"}, {\"role\": \"odd\", "
+                           "\"content\": \"\"}]}",
+                           0, NULL);
     for (int ours = 0; ours < 2; ours++) {
         vb__jinja *t = NULL;
         vb__jinja_result res;
@@ -242,52 +258,112 @@ static void hostile_templates_end_soon(void **state) {
     static const char *const fail[] = {
         "{% for i in range(100000) %}{% for j in range(100000) %}x{% endfor %}{% endfor %}",
         "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
-        "{% set ns = namespace(s='x') %}{% for i in range(64) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}{{ ns.s | length }}",
+        "{% set ns = namespace(s='x') %}{% for i in range(64) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}{{ "
+        "ns.s | length }}",
         "{% set ns = namespace(s=['x']) %}{% for i in range(64) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
-        "{% set ns = namespace(s='x') %}{% for i in range(100000) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ ns.s }}",
-        "{% set ns = namespace(s='x') %}{% for i in range(100000) %}{% set ns.s = [ns.s] %}{% endfor %}{{ ns.s }}",
-        "{% set ns = namespace(s='x') %}{% for i in range(100000) %}{% set ns.s = [ns.s] %}{% endfor %}{{ ns.s == [ns.s] }}{{ ns.s | tojson }}",
-        "{% set ns = namespace(s=1) %}{% for i in range(100000) %}{% set ns.s = (ns.s,) %}{% endfor %}{{ {ns.s: 1} }}",
+        "{% set ns = namespace(s='x') %}{% for i in range(100000) %}{% set ns.s = [ns.s, ns.s] %}{% endfor "
+        "%}{{ ns.s }}",
+        "{% set ns = namespace(s='x') %}{% for i in range(100000) %}{% set ns.s = [ns.s] %}{% endfor %}{{ "
+        "ns.s }}",
+        "{% set ns = namespace(s='x') %}{% for i in range(100000) %}{% set ns.s = [ns.s] %}{% endfor %}{{ "
+        "ns.s == [ns.s] }}{{ ns.s | tojson }}",
+        "{% set ns = namespace(s=1) %}{% for i in range(100000) %}{% set ns.s = (ns.s,) %}{% endfor %}{{ "
+        "{ns.s: 1} }}",
         "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
         "{% macro m() %}{{ m() }}{{ m() }}{% endmacro %}{{ m() }}",
         "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(40) }}",
         "{% macro m(n) %}{% call m(n) %}{% endcall %}{% endmacro %}{{ m(1) }}",
         "{% for x in [[1]] recursive %}{{ loop([x]) }}{% endfor %}",
-        "{{ 'x' * 10 ** 10 }}", "{{ [0] * 10 ** 10 }}", "{{ 10 ** 1000000000 }}", "{{ '%1000000000d' % 1 }}",
-        "{{ 'x'.ljust(10 ** 10) }}", "{{ 'x'.zfill(10 ** 10) }}", "{{ 'x'.center(10 ** 12) }}", "{{ '{:1000000000}'.format(1) }}",
-        "{{ '%.*f' % (1000000000, 1.5) }}", "{{ '{:.1000000}'.format(1.5) }}", "{{ '\t'.expandtabs(10 ** 12) }}",
-        "{{ 'x' | indent(10 ** 12) }}", "{{ d | tojson(indent=10 ** 12) }}", "{{ 'x' | center(10 ** 12) }}",
+        "{{ 'x' * 10 ** 10 }}",
+        "{{ [0] * 10 ** 10 }}",
+        "{{ 10 ** 1000000000 }}",
+        "{{ '%1000000000d' % 1 }}",
+        "{{ 'x'.ljust(10 ** 10) }}",
+        "{{ 'x'.zfill(10 ** 10) }}",
+        "{{ 'x'.center(10 ** 12) }}",
+        "{{ '{:1000000000}'.format(1) }}",
+        "{{ '%.*f' % (1000000000, 1.5) }}",
+        "{{ '{:.1000000}'.format(1.5) }}",
+        "{{ '\t'.expandtabs(10 ** 12) }}",
+        "{{ 'x' | indent(10 ** 12) }}",
+        "{{ d | tojson(indent=10 ** 12) }}",
+        "{{ 'x' | center(10 ** 12) }}",
         "{{ range(100000) | batch(1, 0) | map('batch', 10 ** 9, 0) | map('list') | list }}",
-        "{{ range(3) | slice(10 ** 12) | list }}", "{{ [1] | batch(10 ** 12, 0) | list }}",
+        "{{ range(3) | slice(10 ** 12) | list }}",
+        "{{ [1] | batch(10 ** 12, 0) | list }}",
         "{% for i in range(100000) %}{{ range(100000) | list | length }}{% endfor %}",
         "{% for i in range(100000) %}{{ range(100000) | sum }}{% endfor %}",
         "{% set b = 'a' * 1000000 %}{% for i in range(100000) %}{{ b.rfind('b' ~ b[:1000]) }}{% endfor %}",
         "{% set b = 'a' * 1000000 %}{% for i in range(100000) %}{% set c = b.split('a') %}{% endfor %}",
-        "{% set b = 'a' * 1000000 %}{% for i in range(100000) %}{% set c = b | replace('a', 'bb') %}{% endfor %}",
+        "{% set b = 'a' * 1000000 %}{% for i in range(100000) %}{% set c = b | replace('a', 'bb') %}{% "
+        "endfor %}",
         "{% set b = 'a' * 1000000 %}{% for i in range(100000) %}{% set c = b == b ~ '' %}{% endfor %}",
         "{% set b = 'a' * 1000000 %}{% for i in range(100000) %}{% set c = b | upper %}{% endfor %}",
         "{% set b = 'ä' * 1000000 %}{% for i in range(100000) %}{% set c = b[i] %}{% endfor %}",
         "{% set b = 'a' * 1000000 %}{% for i in range(100000) %}{{ b in b }}{{ b.count('ab') }}{% endfor %}",
-        "{% for i in range(100000) %}{{ 1.1 * i }}{% endfor %}{% for i in range(100000) %}{{ 1.1 * i }}{% endfor %}",
-        "{{ (range(100000) | list) | sort | reverse | map('string') | map('float') | map('round', 3) | join | length }}{% for i in range(99999) %}{{ range(99999) | sort }}{% endfor %}",
-        "{% set ns = namespace(d={}) %}{% for i in range(100000) %}{% set ns.d = dict(ns.d, **{i ~ '': ns.d}) %}{% endfor %}",
-        "{% for i in range(1000000000) %}x{% endfor %}", "{{ 9223372036854775807 + 1 }}", "{{ -9223372036854775807 - 2 }}",
-        "{{ '[' * 100000 | from_json }}", "{{ ('[' * 100000) | from_json }}", "{{ '{0[' * 1000 }}{{ '{0[a'.format(1) }}",
+        "{% for i in range(100000) %}{{ 1.1 * i }}{% endfor %}{% for i in range(100000) %}{{ 1.1 * i }}{% "
+        "endfor %}",
+        "{{ (range(100000) | list) | sort | reverse | map('string') | map('float') | map('round', 3) | join "
+        "| length }}{% for i in range(99999) %}{{ range(99999) | sort }}{% endfor %}",
+        "{% set ns = namespace(d={}) %}{% for i in range(100000) %}{% set ns.d = dict(ns.d, **{i ~ '': "
+        "ns.d}) %}{% endfor %}",
+        "{% for i in range(1000000000) %}x{% endfor %}",
+        "{{ 9223372036854775807 + 1 }}",
+        "{{ -9223372036854775807 - 2 }}",
+        "{{ '[' * 100000 | from_json }}",
+        "{{ ('[' * 100000) | from_json }}",
+        "{{ '{0[' * 1000 }}{{ '{0[a'.format(1) }}",
         "{% for i in range(100000) %}{{ strftime_now('%c' * 1000) }}{% endfor %}",
         "{% for i in range(100000) %}{% set x %}{{ 'x' * 100000 }}{% endset %}{% endfor %}",
     };
     for (size_t i = 0; i < sizeof(fail) / sizeof(fail[0]); i++) ends_soon(fail[i], true);
     static const char *const parts[][3] = {
-        {"{{ ", "(", "1"}, {"{{ ", "[", "1"}, {"{{ ", "{1:", "1"}, {"{{ ", "not ", "1 }}"}, {"{{ ", "-", "1 }}"},
-        {"{{ 1", " + 1", " }}"}, {"{{ d", ".a", " }}"}, {"{{ s", "[0]", " }}"}, {"{{ s", "|upper", " }}"},
-        {"{{ s", "()", " }}"}, {"{{ 1", " if 1 else 1", " }}"}, {"{{ 1", " if 1", " }}"}, {"{{ 1", " and 1", " }}"},
-        {"{{ 1", " or 1", " }}"}, {"{{ 1", " == 1", " }}"}, {"{{ 1", " ~ 1", " }}"}, {"{{ 1", " is number and 1", " }}"},
-        {"", "{% if 1 %}", ""}, {"", "{% for x in l %}", ""}, {"", "{% macro m() %}", ""}, {"{% if 0 %}", "{% elif 0 %}", "{% endif %}"},
-        {"", "{% set x %}", ""}, {"{% filter upper", "|upper", " %}x{% endfilter %}"}, {"{% set x | upper", "|upper", " %}x{% endset %}"},
-        {"", "{{ 1 }}", ""}, {"", "{# #}", ""}, {"", "{", ""}, {"", "{%", ""}, {"", "{{", ""}, {"", "{#", ""}, {"{% raw %}", "{%", ""},
-        {"{{ '", "\\", "' }}"}, {"{{ '", "\\x41", "' }}"}, {"{{ ", "'a' ", " }}"}, {"{{ ", "9", " }}"}, {"{{ 1.", "9", " }}"}, {"{{ 1e", "9", " }}"},
-        {"{{ f(", "a=1,", ") }}"}, {"{% macro m(", "a,", ") %}{% endmacro %}"}, {"{{ [", "1,", "] }}"}, {"{{ {", "1:1,", "} }}"},
-        {"{% set ", "a,", " = 1 %}"}, {"{{ '%", "%", "' % 1 }}"}, {"{{ '", "{", "'.format(1) }}"}, {"{{ s.", "x", " }}"}, {"{% from a import ", "b,", " %}"},
+        {"{{ ", "(", "1"},
+        {"{{ ", "[", "1"},
+        {"{{ ", "{1:", "1"},
+        {"{{ ", "not ", "1 }}"},
+        {"{{ ", "-", "1 }}"},
+        {"{{ 1", " + 1", " }}"},
+        {"{{ d", ".a", " }}"},
+        {"{{ s", "[0]", " }}"},
+        {"{{ s", "|upper", " }}"},
+        {"{{ s", "()", " }}"},
+        {"{{ 1", " if 1 else 1", " }}"},
+        {"{{ 1", " if 1", " }}"},
+        {"{{ 1", " and 1", " }}"},
+        {"{{ 1", " or 1", " }}"},
+        {"{{ 1", " == 1", " }}"},
+        {"{{ 1", " ~ 1", " }}"},
+        {"{{ 1", " is number and 1", " }}"},
+        {"", "{% if 1 %}", ""},
+        {"", "{% for x in l %}", ""},
+        {"", "{% macro m() %}", ""},
+        {"{% if 0 %}", "{% elif 0 %}", "{% endif %}"},
+        {"", "{% set x %}", ""},
+        {"{% filter upper", "|upper", " %}x{% endfilter %}"},
+        {"{% set x | upper", "|upper", " %}x{% endset %}"},
+        {"", "{{ 1 }}", ""},
+        {"", "{# #}", ""},
+        {"", "{", ""},
+        {"", "{%", ""},
+        {"", "{{", ""},
+        {"", "{#", ""},
+        {"{% raw %}", "{%", ""},
+        {"{{ '", "\\", "' }}"},
+        {"{{ '", "\\x41", "' }}"},
+        {"{{ ", "'a' ", " }}"},
+        {"{{ ", "9", " }}"},
+        {"{{ 1.", "9", " }}"},
+        {"{{ 1e", "9", " }}"},
+        {"{{ f(", "a=1,", ") }}"},
+        {"{% macro m(", "a,", ") %}{% endmacro %}"},
+        {"{{ [", "1,", "] }}"},
+        {"{{ {", "1:1,", "} }}"},
+        {"{% set ", "a,", " = 1 %}"},
+        {"{{ '%", "%", "' % 1 }}"},
+        {"{{ '", "{", "'.format(1) }}"},
+        {"{{ s.", "x", " }}"},
+        {"{% from a import ", "b,", " %}"},
     };
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         for (size_t n = 100; n <= 100000; n *= 10) {
@@ -315,19 +391,24 @@ static void errors_name_line_and_what_was_expected(void **state) {
     static const char *const cases[][2] = {
         {"a\n{% if x %}\n{{ y z }}", "template line 3: unexpected 'z', expected '}}'"},
         {"\n\n{% for x l %}", "template line 3: unexpected 'l', expected 'in'"},
-        {"{% if x %}\n", "template line 1: the template ends inside the tag of line 1, expected {% elif %}, {% else %} or {% endif %}"},
+        {"{% if x %}\n", "template line 1: the template ends inside the tag of line 1, expected {% elif %}, "
+                         "{% else %} or {% endif %}"},
         {"\n{{ x.y }}", "template line 2: 'x' is undefined, expected a value"},
-        {"\n{{ 'a' + 1 }}", "template line 2: unsupported operand types for +: 'str' and 'int', expected two numbers, two texts or two lists"},
-        {"{{ 1\n | nope }}", "template line 2: no filter named 'nope', expected one of those in docs/text.md"},
+        {"\n{{ 'a' + 1 }}", "template line 2: unsupported operand types for +: 'str' and 'int', expected two "
+                            "numbers, two texts or two lists"},
+        {"{{ 1\n | nope }}",
+         "template line 2: no filter named 'nope', expected one of those in docs/text.md"},
         {"{% do x %}", "template line 1: unknown tag 'do', expected another tag"},
-        {"{{ [].append(1) }}", "template line 1: access to attribute 'append' of 'list' object is unsafe, expected one that changes nothing"},
+        {"{{ [].append(1) }}", "template line 1: access to attribute 'append' of 'list' object is unsafe, "
+                               "expected one that changes nothing"},
         {"{{ range(10 ** 9) }}", "template line 1: range: too many numbers, expected at most 100000"},
         {"\n\n{{ raise_exception('no: ' ~ 1) }}", "no: 1"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         vb__jinja_result res;
         char *got = run(cases[i][0], strlen(cases[i][0]), NULL, NULL, 0, &res);
-        if (strncmp(got, "ERROR ", 6) != 0 || strcmp(got + 6, cases[i][1]) != 0) fail_msg("%s\n  want %s\n  got  %s", cases[i][0], cases[i][1], got);
+        if (strncmp(got, "ERROR ", 6) != 0 || strcmp(got + 6, cases[i][1]) != 0)
+            fail_msg("%s\n  want %s\n  got  %s", cases[i][0], cases[i][1], got);
         if (i == 9) assert_int_equal(res.line, 3);
         free(got);
         vb__jinja_result_fini(&res);
@@ -343,7 +424,8 @@ static void *render_often(void *arg) {
     (void)arg;
     for (int i = 0; i < 200; i++) {
         vb__jinja_result res;
-        if (vb__jinja_render(shared_template, shared_context, NULL, NULL, &res, NULL) != VB_OK) return (void *)1;
+        if (vb__jinja_render(shared_template, shared_context, NULL, NULL, &res, NULL) != VB_OK)
+            return (void *)1;
         bool same = strcmp(res.text, "HÄ!a=1;b=[2, 'x'];3") == 0;
         vb__jinja_result_fini(&res);
         if (!same) return (void *)1;
@@ -353,7 +435,8 @@ static void *render_often(void *arg) {
 
 static void one_template_serves_many_threads(void **state) {
     (void)state;
-    static const char source[] = "{{ 'hä' | upper }}{{ 'ä!'[1] }}{% for k, v in d.items() %}{{ k }}={{ v }};{% endfor %}{{ 'äöü' | length }}";
+    static const char source[] = "{{ 'hä' | upper }}{{ 'ä!'[1] }}{% for k, v in d.items() %}{{ k }}={{ v "
+                                 "}};{% endfor %}{{ 'äöü' | length }}";
     pthread_t t[4];
     void *bad[4];
     shared_context = json_loads("{\"d\": {\"a\": 1, \"b\": [2, \"x\"]}}", 0, NULL);
@@ -367,7 +450,8 @@ static void one_template_serves_many_threads(void **state) {
 
 static void running_out_of_memory_is_an_error(void **state) {
     (void)state;
-    static const char source[] = "{% macro m(x) %}{{ x | upper }}{% endmacro %}{% for k in d | dictsort %}{{ m(k[0]) }}{{ 'x' * 70000 }}{% endfor %}"
+    static const char source[] = "{% macro m(x) %}{{ x | upper }}{% endmacro %}{% for k in d | dictsort %}{{ "
+                                 "m(k[0]) }}{{ 'x' * 70000 }}{% endfor %}"
                                  "{{ raise_exception('end') }}";
     json_t *j = json_loads("{\"d\": {\"a\": 1, \"b\": [2, \"x\"]}}", 0, NULL);
     size_t before = vb__alloc_bytes(VB_TAG_TEXT);
@@ -394,16 +478,24 @@ static void running_out_of_memory_is_an_error(void **state) {
 static void lines_give_text_or_error(void **state) {
     (void)state;
     static const char *const cases[][2] = {
-        {"{\"template\": \"{{ a }}\\n\\n\", \"context\": {\"a\": \"\\u00e4\\\"\\u0000\"}}\n", "{\"text\":\"\xc3\xa4\\\"\\u0000\\n\"}\n"},
+        {"{\"template\": \"{{ a }}\\n\\n\", \"context\": {\"a\": \"\\u00e4\\\"\\u0000\"}}\n",
+         "{\"text\":\"\xc3\xa4\\\"\\u0000\\n\"}\n"},
         {"{\"template\": \"{{ strftime_now('%Y') }}\", \"now\": 1796047509}", "{\"text\":\"2026\"}\n"},
-        {"{\"template\": \"{{ strftime_now('%H:%M') }}\", \"now\": -60.5, \"context\": null}", "{\"text\":\"23:58\"}\n"},
+        {"{\"template\": \"{{ strftime_now('%H:%M') }}\", \"now\": -60.5, \"context\": null}",
+         "{\"text\":\"23:58\"}\n"},
         {"{\"template\": \"{{ strftime_now('%S') }}\"}", "{\"text\":\"42\"}\n"},
         {"{\"template\": \"{{ raise_exception('no') }}\"}", "{\"error\":\"template line 1: no\"}\n"},
-        {"{\"template\": \"{{\"}", "{\"error\":\"template line 1: unexpected the end of the template, expected an expression\"}\n"},
-        {"{\"template\": 1}", "{\"error\":\"template: missing or no string, expected the template's source\"}\n"},
-        {"{\"template\": \"\", \"context\": []}", "{\"error\":\"context: not an object, expected the variables\"}\n"},
-        {"{\"template\": \"\", \"now\": \"x\"}", "{\"error\":\"now: not a time, expected seconds since 1970\"}\n"},
-        {"[1", NULL}, {"", NULL}, {"{\"template\": \"\", \"context\": {\"a\": 9223372036854775808}}", NULL},
+        {"{\"template\": \"{{\"}",
+         "{\"error\":\"template line 1: unexpected the end of the template, expected an expression\"}\n"},
+        {"{\"template\": 1}",
+         "{\"error\":\"template: missing or no string, expected the template's source\"}\n"},
+        {"{\"template\": \"\", \"context\": []}",
+         "{\"error\":\"context: not an object, expected the variables\"}\n"},
+        {"{\"template\": \"\", \"now\": \"x\"}",
+         "{\"error\":\"now: not a time, expected seconds since 1970\"}\n"},
+        {"[1", NULL},
+        {"", NULL},
+        {"{\"template\": \"\", \"context\": {\"a\": 9223372036854775808}}", NULL},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         vb__buffer out;
