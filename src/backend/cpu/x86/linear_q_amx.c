@@ -84,8 +84,10 @@ VB_INLINE void chain(int R, int planes, const scales *s, uint8_t *product, const
     }
     if (!s->has_bias) return;
     __m512 bias = vb__scales16(s->at + s->half, s->kind);
+    const float *ds = dd + nb;
+    __asm__("" : "+r"(ds)); /* one pointer instead of R offsets from dd */
 #pragma GCC unroll 16
-    for (int r = 0; r < R; r++) acc[r] = _mm512_fmadd_ps(bias, _mm512_set1_ps(dd[nb + r]), acc[r]);
+    for (int r = 0; r < R; r++) acc[r] = _mm512_fmadd_ps(bias, _mm512_set1_ps(ds[r]), acc[r]);
 }
 
 VB_INLINE void add_slice(int R, int first, const __m512 *acc, float *total) {
@@ -131,6 +133,7 @@ VB_INLINE void stream(int R, int planes, int seg, int bits, const vb__linear_q_a
     float *total = (float *)(void *)(bytes + TOTALS_AT);
     const int32_t nb = g->x->rows, segs = w->k / seg, unit_mask = w->unit / seg - 1;
     const int32_t seg_bytes = seg * VB_PANEL * bits / 8, per_group = w->group > seg ? 1 : 0;
+    const int32_t unit_shift = unit_mask == 0 ? 0 : unit_mask == 1 ? 1 : 2;
     const int64_t plane = (int64_t)nb * seg, a_step = plane * planes;
     const int8_t *a0 = vb__qact_block(g->x, 0), *a = a0;
     const uint8_t *panel = w->data + p0 * w->panel_stride;
@@ -162,14 +165,17 @@ VB_INLINE void stream(int R, int planes, int seg, int bits, const vb__linear_q_a
 #pragma GCC unroll 16
             for (int r = 0; r < R; r++) acc[r] = _mm512_setzero_ps();
             for (int32_t i = first; i < end; i++) {
-                const uint8_t *ahead = (bits == 4 ? u.codes : q.codes) + VB_AHEAD;
-                for (int32_t j = 0; j < fetched; j += 64) _mm_prefetch(ahead + j, _MM_HINT_T0);
+                const uint8_t *ahead = (bits == 4 ? u.codes : q.codes);
+                for (int32_t j = 0; j < fetched; j += 64) {
+                    _mm_prefetch(ahead + VB_FAR + j, _MM_HINT_T1);
+                    _mm_prefetch(ahead + VB_NEAR + j, _MM_HINT_T0);
+                }
                 if (bits == 4) {
                     unpack(seg, u.codes, bytes + ((done + AHEAD + 1) & (RING - 1)) * (seg * VB_PANEL));
                     advance(&u, w, segs, seg_bytes, unit_mask);
                 }
                 NEXT_PRODUCT();
-                s.at = panel + (int64_t)(i / (unit_mask + 1)) * w->unit_bytes + w->codes_bytes +
+                s.at = panel + (int64_t)(i >> unit_shift) * w->unit_bytes + w->codes_bytes +
                        ((i & unit_mask) >> per_group) * w->scale_stride;
                 chain(R, planes, &s, products + done * (planes * TILE), dd, sums, nb, acc);
                 done = (done + 1) & (RING - 1);
