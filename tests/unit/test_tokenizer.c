@@ -803,8 +803,8 @@ static void gguf_scores_decide_the_merges(void **state) {
                                         "ab",
                                         "bc",
                                         "abc",
-                                        "\xe2\x96\x81"
-                                        "a",
+                                        ("\xe2\x96\x81"
+                                         "a"),
                                         "<",
                                         "s>",
                                         "s",
