@@ -3,7 +3,7 @@
 # tools/check.sh [BUILD] [--count]      --count: only the summary of the last run
 set -u
 build=${1:-build}
-log=$build/meson-logs/testlog.json
+log=$build/meson-logs/testlog-full.json # meson names it after the setup
 status=0
 if [ "${2:-}" != --count ]; then
     rm -f "$log"
