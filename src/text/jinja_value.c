@@ -50,7 +50,8 @@ bool vb__jerr_code(jr *r, vb_err code, const char *fmt, ...) {
     va_end(ap);
     r->code = code;
     if (r->message == NULL) r->message = vb__strdup(VB_TAG_TEXT, text);
-    vb__fail_store(r->err, code, "template line %u: %s", r->line, text);
+    if (r->line == 0) vb__fail_store(r->err, code, "template's variables: %s", text);
+    else vb__fail_store(r->err, code, "template line %u: %s", r->line, text);
     return false;
 }
 

@@ -34,7 +34,8 @@ static vb_err put_error(vb__buffer *out, const char *text, vb_error *err) {
 static vb_err put_failure(vb__buffer *out, const vb__jinja_result *res, const vb_error *why, vb_error *err) {
     vb__buffer b;
     vb__buffer_init(&b, VB_LIMIT_PROMPT_BYTES);
-    if (res->message != NULL) vb__buffer_printf(&b, "template line %d: ", res->line);
+    if (res->message != NULL && res->line > 0) vb__buffer_printf(&b, "template line %d: ", res->line);
+    else if (res->message != NULL) vb__buffer_puts(&b, "context: ");
     vb__buffer_puts(&b, res->message != NULL ? res->message : why->text);
     vb_err e = put_error(out, b.error == VB_OK ? vb__buffer_str(&b) : why->text, err);
     vb__buffer_fini(&b);
