@@ -25,6 +25,7 @@ struct vb__gate {
     char key[256];     /* model, contract, device: one word */
     bool allow_inexact, use_memo;
     double opened, spent;
+    double forward_s; /* of one forward of the check, as last seen; 0: none yet */
     char difference[VB_ERROR_TEXT_MAX];
     /* The chain; made once. */
     vb__seq *seq;
@@ -245,7 +246,9 @@ static void work(vb__gate *g, int32_t width) {
         } else code = VB_OK;
         if (code == VB_OK) code = width_step(g, &err);
     }
-    g->spent += vb__now() - t0;
+    double took = vb__now() - t0;
+    g->spent += took;
+    if (g->steps > 0) g->forward_s = took; /* not the prefill */
     if (code != VB_OK) {
         vb__log(VB_LOG_WARN, "gate", "width=%d not checked: %s", width, err.text[0] != '\0' ? err.text : vb_err_message(code));
         g->state[width] = VB_GATE_DECLINED;
@@ -253,9 +256,16 @@ static void work(vb__gate *g, int32_t width) {
     }
 }
 
-static bool in_budget(const vb__gate *g) {
-    double elapsed = vb__now() - g->opened;
-    return g->spent < budget_first || g->spent < budget_share * elapsed;
+/* Forwards still to come before a width has its answer: the rest of the chain, then its blocks. */
+static double forwards_left(const vb__gate *g, int32_t width) {
+    int32_t blocks = width - (g->width == width ? g->next_accept : 0);
+    return (CHAIN - g->steps) + 1.5 * blocks;
+}
+
+/* The first budget is only spent on a check that it can finish: an answer on a slow machine should not pay for nothing. */
+static bool in_budget(const vb__gate *g, int32_t width) {
+    if (g->spent < budget_share * (vb__now() - g->opened)) return true;
+    return g->spent + forwards_left(g, width) * g->forward_s < budget_first;
 }
 
 static bool usable(const vb__gate *g, int32_t w) {
@@ -263,11 +273,11 @@ static bool usable(const vb__gate *g, int32_t w) {
 }
 
 int32_t vb__gate_width(vb__gate *g, int32_t width) {
-    while (width > 1 && g->state[width] == VB_GATE_UNKNOWN && in_budget(g)) work(g, width);
+    while (width > 1 && g->state[width] == VB_GATE_UNKNOWN && in_budget(g, width)) work(g, width);
     /* Pages and states of the check are given back when nothing is half done. */
     bool open = false;
     for (int32_t w = 2; w <= VB_LIMIT_DRAFT_WIDTH; w++) open = open || g->state[w] == VB_GATE_UNKNOWN;
-    if (g->width == 0 && g->seq != NULL && (!open || !in_budget(g))) chain_free(g);
+    if (g->width == 0 && g->seq != NULL && (!open || !in_budget(g, VB_LIMIT_DRAFT_WIDTH))) chain_free(g);
     while (width > 1 && !usable(g, width)) width--;
     return width;
 }
