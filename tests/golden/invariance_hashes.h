@@ -1,5 +1,9 @@
 /* Golden values of test_invariance.c: one logits hash per model and prompt, the same on every CPU. */
-{"bf16", "/models/atto", true, 8, {"", "", "", ""}},
+{"bf16", "/models/atto", true, 8, {
+    "6bfcfc6dbe859d2224036e738c3c0dccb2aa25346515c6215cf1b4aa13df2a60",
+    "cc9504850b457f80c337b4f1db22effe8beb868ca75d1adc47a36dddb2a47ae4",
+    "6b809574fc51c89a3b7027d64d85cab7b150bdb55dcd0eba5e0745fa18d88a3b",
+    "637be627e5b432e7941cd774aa70cadd55807392a3ea334d9426fabb32b72062"}},
 {"4 bit", "/models/atto", false, 8, {
     "5ff86ee0060294765fb2cbc0a1cd42df9b188ba3fc2df96226cfb9efd06ae62f",
     "4dc0bc3694f7c4b556c94f612c3da4b1b352ad0fe37a9a06aa3538ef96afd74e",
