@@ -32,14 +32,16 @@ fi
 [ -n "$missing" ] || exit 0
 
 # A tool that came another way than by a package is as good.
-if [ "$set" = base ] && command -v dpkg-query >/dev/null 2>&1; then
+if command -v dpkg-query >/dev/null 2>&1; then
     still=
     for p in $missing; do
         case $p in
-        gcc | make | meson | python3) command -v "$p" >/dev/null 2>&1 || still="$still $p" ;;
-        ninja-build) command -v ninja >/dev/null 2>&1 || still="$still $p" ;;
-        *) still="$still $p" ;;
+        gcc | make | meson | python3 | clang | clang-format | curl | npm | chromium) tool=$p ;;
+        ninja-build) tool=ninja ;;
+        nodejs) tool=node ;;
+        *) tool= ;;
         esac
+        [ -n "$tool" ] && command -v $tool >/dev/null 2>&1 || still="$still $p"
     done
     missing=$still
     [ -n "$missing" ] || exit 0

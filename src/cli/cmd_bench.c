@@ -35,8 +35,10 @@ static const vb__opt g_opts[] = {
     {"no-head-chunk", 0, VB_OPT_FLAG, NULL, AT(no_head_chunk), 0, 0, "VERBATIM_NO_HEAD_CHUNK",
      "Turn the head-chunk plan of attention off"},
     {"draft", 0, VB_OPT_FLAG, NULL, AT(draft), 0, 0, NULL,
-     "Measure the drafters against plain decode instead, on built-in prompts, each arm interleaved with plain runs"},
-    {"draft-width", 0, VB_OPT_INT, "N", AT(draft_width), 2, 16, NULL, "With --draft: only blocks of N rows; default 2, 4, 8 and 16"},
+     "Measure the drafters against plain decode instead, on built-in prompts, each arm interleaved with "
+     "plain runs"},
+    {"draft-width", 0, VB_OPT_INT, "N", AT(draft_width), 2, 16, NULL,
+     "With --draft: only blocks of N rows; default 2, 4, 8 and 16"},
     {"json", 0, VB_OPT_FLAG, NULL, AT(json), 0, 0, NULL, "Print one JSON object"},
     {0}};
 #undef AT
@@ -46,7 +48,9 @@ static int run_draft(const values *v) {
     vb_draft_bench_options o;
     char *path = NULL, *text = NULL;
     vb_draft_bench_options_init(&o);
-    vb_err e = v->geometry || v->weights ? vb__fail(&err, VB_E_ARGUMENT, "bench --draft: needs a model, --geometry has no drafters") : VB_OK;
+    vb_err e = v->geometry || v->weights
+                   ? vb__fail(&err, VB_E_ARGUMENT, "bench --draft: needs a model, --geometry has no drafters")
+                   : VB_OK;
     if (e == VB_OK) e = vb__model_path(v->model, &path, &err);
     if (e == VB_OK) {
         o.path = path;

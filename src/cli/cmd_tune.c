@@ -22,11 +22,15 @@ typedef struct values {
 #define AT(f) offsetof(values, f)
 static const vb__opt g_opts[] = {
     {"model", 'm', VB_OPT_STRING, "MODEL", AT(model), 0, 0, NULL, "The model; without it the embedded one"},
-    {"draft", 0, VB_OPT_STRING, "KIND", AT(draft), 0, 0, NULL, "Which drafters: auto (all that fit), lookup, mtp, dflash[:PATH]"},
-    {"prompt-file", 0, VB_OPT_LIST, "FILE", AT(prompts), 0, TEXTS, NULL, "A prompt of yours (repeatable); without any, built-in ones"},
+    {"draft", 0, VB_OPT_STRING, "KIND", AT(draft), 0, 0, NULL,
+     "Which drafters: auto (all that fit), lookup, mtp, dflash[:PATH]"},
+    {"prompt-file", 0, VB_OPT_LIST, "FILE", AT(prompts), 0, TEXTS, NULL,
+     "A prompt of yours (repeatable); without any, built-in ones"},
     {"tokens", 'n', VB_OPT_INT, "N", AT(tokens), 16, 1024, NULL, "Tokens of an answer; default 128"},
-    {"threads", 't', VB_OPT_INT, "N", AT(threads), 1, 1024, "VERBATIM_THREADS", "Exactly N threads; by default one per CPU allowed"},
-    {"activations", 0, VB_OPT_CHOICE, "8|16", AT(activations), 0, 0, NULL, "Bits of an activation in quantised products; default 8"},
+    {"threads", 't', VB_OPT_INT, "N", AT(threads), 1, 1024, "VERBATIM_THREADS",
+     "Exactly N threads; by default one per CPU allowed"},
+    {"activations", 0, VB_OPT_CHOICE, "8|16", AT(activations), 0, 0, NULL,
+     "Bits of an activation in quantised products; default 8"},
     {0}};
 #undef AT
 
@@ -69,8 +73,10 @@ const vb__command vb__cmd_tune = {
     .name = "tune",
     .synopsis = "[-m MODEL] [options]",
     .summary = "Find the block width of each drafter on this machine",
-    .text = "Measures plain decode and each drafter at widths 2 to 16, every arm between two plain runs, and prints acceptance and cost. The "
-            "best width of a drafter is stored (per model, device and drafter, in $VERBATIM_HOME/tune.memo) when it beats plain decode by more "
+    .text = "Measures plain decode and each drafter at widths 2 to 16, every arm between two plain runs, and "
+            "prints acceptance and cost. The "
+            "best width of a drafter is stored (per model, device and drafter, in $VERBATIM_HOME/tune.memo) "
+            "when it beats plain decode by more "
             "than the plain runs differ among themselves; later runs start from it.",
     .examples = "  verbatim tune\n  verbatim tune -m ./my-model --prompt-file question.txt\n",
     .groups = {{"Options", g_opts, 0}, {"Output", vb__output_opts, offsetof(values, output)}},

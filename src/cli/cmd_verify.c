@@ -18,15 +18,21 @@ typedef struct verify_values {
 #define AT(f) offsetof(verify_values, f)
 static const vb__opt g_verify_opts[] = {
     {"model", 'm', VB_OPT_STRING, "MODEL", AT(model), 0, 0, NULL, "The model; without it the embedded one"},
-    {"quick", 0, VB_OPT_FLAG, NULL, AT(quick), 0, 0, NULL, "A sample of the grid, in under a minute for a small model (the default)"},
+    {"quick", 0, VB_OPT_FLAG, NULL, AT(quick), 0, 0, NULL,
+     "A sample of the grid, in under a minute for a small model (the default)"},
     {"full", 0, VB_OPT_FLAG, NULL, AT(full), 0, 0, NULL, "The whole grid: a soak"},
-    {"draft", 0, VB_OPT_STRING, "KIND", AT(draft), 0, 0, NULL, "The drafters in the grid: auto (all that fit), none, lookup, mtp, dflash[:PATH]"},
-    {"activations", 0, VB_OPT_CHOICE, "8|16", AT(activations), 0, 0, NULL, "Bits of an activation in quantised products; default 8"},
-    {"certificate", 0, VB_OPT_STRING, "FILE", AT(certificate), 0, 0, NULL, "Write the certificate (JSON) to FILE"},
+    {"draft", 0, VB_OPT_STRING, "KIND", AT(draft), 0, 0, NULL,
+     "The drafters in the grid: auto (all that fit), none, lookup, mtp, dflash[:PATH]"},
+    {"activations", 0, VB_OPT_CHOICE, "8|16", AT(activations), 0, 0, NULL,
+     "Bits of an activation in quantised products; default 8"},
+    {"certificate", 0, VB_OPT_STRING, "FILE", AT(certificate), 0, 0, NULL,
+     "Write the certificate (JSON) to FILE"},
     {0}};
 #undef AT
 
-static double real_of(const json_t *o, const char *key) { return json_number_value(json_object_get(o, key)); }
+static double real_of(const json_t *o, const char *key) {
+    return json_number_value(json_object_get(o, key));
+}
 static const char *text_of(const json_t *o, const char *key) {
     const char *s = json_string_value(json_object_get(o, key));
     return s != NULL ? s : "";
@@ -44,14 +50,17 @@ static void print_list(const char *name, const json_t *a) {
 
 static void print_difference(const json_t *d) {
     if (strcmp(text_of(d, "where"), "blocks") == 0)
-        printf("first difference: %s, position %d, in row %d of a block of %d rows (accept length %d), level %s, %d threads\n",
-               text_of(d, "tensor"), (int)real_of(d, "position"), (int)real_of(d, "row"), (int)real_of(d, "width"),
-               (int)real_of(d, "accept"), text_of(d, "level"), (int)real_of(d, "threads"));
+        printf("first difference: %s, position %d, in row %d of a block of %d rows (accept length %d), level "
+               "%s, %d threads\n",
+               text_of(d, "tensor"), (int)real_of(d, "position"), (int)real_of(d, "row"),
+               (int)real_of(d, "width"), (int)real_of(d, "accept"), text_of(d, "level"),
+               (int)real_of(d, "threads"));
     else
-        printf("first difference: prompt %d, drafter %s, width %d, chunk %d, neighbours %d, level %s, %d threads%s\n",
-               (int)real_of(d, "prompt"), text_of(d, "drafter"), (int)real_of(d, "width"), (int)real_of(d, "chunk"),
-               (int)real_of(d, "neighbours"), text_of(d, "level"), (int)real_of(d, "threads"),
-               json_is_true(json_object_get(d, "warm")) ? ", warm" : "");
+        printf("first difference: prompt %d, drafter %s, width %d, chunk %d, neighbours %d, level %s, %d "
+               "threads%s\n",
+               (int)real_of(d, "prompt"), text_of(d, "drafter"), (int)real_of(d, "width"),
+               (int)real_of(d, "chunk"), (int)real_of(d, "neighbours"), text_of(d, "level"),
+               (int)real_of(d, "threads"), json_is_true(json_object_get(d, "warm")) ? ", warm" : "");
 }
 
 static void print_certificate(const json_t *c) {
@@ -60,8 +69,8 @@ static void print_certificate(const json_t *c) {
     print_list("levels", json_object_get(g, "levels"));
     print_list("threads", json_object_get(g, "threads"));
     print_list("drafters", json_object_get(g, "drafters"));
-    printf("%-10s %s; chunks %s; neighbours %s; cache %s\n", "widths", text_of(g, "widths"), text_of(g, "chunks"),
-           text_of(g, "neighbours"), text_of(g, "cache"));
+    printf("%-10s %s; chunks %s; neighbours %s; cache %s\n", "widths", text_of(g, "widths"),
+           text_of(g, "chunks"), text_of(g, "neighbours"), text_of(g, "cache"));
     printf("%-10s %lld in %.1f s\n", "cells", (long long)real_of(c, "cells"), real_of(c, "seconds"));
     if (json_is_object(d)) print_difference(d);
     else printf("equal: one hash of logits for every prompt\n");
@@ -78,7 +87,8 @@ static int verify(void *values_, const char *const *positional, int n) {
     vb_err e = VB_OK;
     vb__output_start(v->output.verbose);
     vb_verify_options_init(&o);
-    if (v->quick && v->full) e = vb__fail(&err, VB_E_ARGUMENT, "verify: --quick and --full, expected one of them");
+    if (v->quick && v->full)
+        e = vb__fail(&err, VB_E_ARGUMENT, "verify: --quick and --full, expected one of them");
     if (e == VB_OK) e = vb__model_path(v->model, &path, &err);
     o.path = path;
     o.full = v->full;
@@ -105,18 +115,24 @@ const vb__command vb__cmd_verify = {
     .name = "verify",
     .synopsis = "[-m MODEL] [--quick | --full] [options]",
     .summary = "Prove that nothing changes the text on this machine",
-    .text = "Runs a model over a grid of drafters, block widths, prompt chunks, threads, CPU levels, neighbours and warm or cold "
-            "starts, and compares hashes of the logits: there must be one for each prompt. Before that, blocks of rows are compared "
-            "with one-row steps layer by layer, so that a difference is named by layer and position. Exit status 1 when anything "
-            "differs.\n\nVERBATIM_FAULT plants a fault that verify must find: linear-rows, attention-rows, rope-rows, "
+    .text = "Runs a model over a grid of drafters, block widths, prompt chunks, threads, CPU levels, "
+            "neighbours and warm or cold "
+            "starts, and compares hashes of the logits: there must be one for each prompt. Before that, "
+            "blocks of rows are compared "
+            "with one-row steps layer by layer, so that a difference is named by layer and position. Exit "
+            "status 1 when anything "
+            "differs.\n\nVERBATIM_FAULT plants a fault that verify must find: linear-rows, attention-rows, "
+            "rope-rows, "
             "state-commit, kv-truncate or draft-crash (which must cost speed only).",
-    .examples = "  verbatim verify --quick\n  verbatim verify -m ./my-model --full --certificate certificate.json\n",
+    .examples =
+        "  verbatim verify --quick\n  verbatim verify -m ./my-model --full --certificate certificate.json\n",
     .groups = {{"Options", g_verify_opts, 0}, {"Output", vb__output_opts, offsetof(verify_values, output)}},
     .values_size = sizeof(verify_values),
     .run = verify,
 };
 
-/* ---- replay ------------------------------------------------------------------------------------------------------ */
+/* ---- replay
+ * ------------------------------------------------------------------------------------------------------ */
 
 typedef struct replay_values {
     vb__output_values output;
@@ -125,10 +141,11 @@ typedef struct replay_values {
 } replay_values;
 
 #define AT(f) offsetof(replay_values, f)
-static const vb__opt g_replay_opts[] = {
-    {"model", 'm', VB_OPT_STRING, "MODEL", AT(model), 0, 0, NULL, "The model, when it is not where the trace says"},
-    {"threads", 0, VB_OPT_INT, "N", AT(threads), 1, 4096, "VERBATIM_THREADS", "Exactly N threads. Default: one per CPU"},
-    {0}};
+static const vb__opt g_replay_opts[] = {{"model", 'm', VB_OPT_STRING, "MODEL", AT(model), 0, 0, NULL,
+                                         "The model, when it is not where the trace says"},
+                                        {"threads", 0, VB_OPT_INT, "N", AT(threads), 1, 4096,
+                                         "VERBATIM_THREADS", "Exactly N threads. Default: one per CPU"},
+                                        {0}};
 #undef AT
 
 static int replay(void *values_, const char *const *positional, int n) {
@@ -140,15 +157,20 @@ static int replay(void *values_, const char *const *positional, int n) {
     vb__output_start(v->output.verbose);
     if (n != 1) e = vb__fail(&err, VB_E_ARGUMENT, "replay: expected one FILE written by --trace");
     if (e == VB_OK && v->model != NULL) e = vb__model_path(v->model, &path, &err);
-    if (e == VB_OK) e = vb_replay_json(positional[0], path, v->threads.set ? (int32_t)v->threads.v : 0, &json, &equal, &err);
+    if (e == VB_OK)
+        e = vb_replay_json(positional[0], path, v->threads.set ? (int32_t)v->threads.v : 0, &json, &equal,
+                           &err);
     if (e == VB_OK) {
         json_t *root = json_loads(json, 0, NULL);
         const json_t *d = json_object_get(root, "first_difference");
         if (!v->output.json) {
-            if (equal) printf("equal: %lld requests, every token and every logit\n", (long long)real_of(root, "requests"));
+            if (equal)
+                printf("equal: %lld requests, every token and every logit\n",
+                       (long long)real_of(root, "requests"));
             else
-                printf("first difference: line %d of the trace: %s, token %d, round %d\n", (int)real_of(d, "line"), text_of(d, "what"),
-                       (int)real_of(d, "token"), (int)real_of(d, "round"));
+                printf("first difference: line %d of the trace: %s, token %d, round %d\n",
+                       (int)real_of(d, "line"), text_of(d, "what"), (int)real_of(d, "token"),
+                       (int)real_of(d, "round"));
             json_decref(root);
         } else e = vb__print_json(root, &err);
     }
@@ -163,9 +185,11 @@ const vb__command vb__cmd_replay = {
     .name = "replay",
     .synopsis = "FILE [options]",
     .summary = "Run recorded requests again and compare bits",
-    .text = "Runs every request of a trace (run --trace FILE, serve --trace FILE) again with the same rounds, and compares tokens and "
+    .text = "Runs every request of a trace (run --trace FILE, serve --trace FILE) again with the same "
+            "rounds, and compares tokens and "
             "logits. Exit status 1 when anything differs.",
-    .examples = "  verbatim run \"Count from one to ten.\" --trace trace.jsonl\n  verbatim replay trace.jsonl\n",
+    .examples =
+        "  verbatim run \"Count from one to ten.\" --trace trace.jsonl\n  verbatim replay trace.jsonl\n",
     .groups = {{"Options", g_replay_opts, 0}, {"Output", vb__output_opts, offsetof(replay_values, output)}},
     .max_positional = 1,
     .values_size = sizeof(replay_values),

@@ -11,8 +11,17 @@
 #include <string.h>
 
 const vb__command *const vb__commands[] = {
-    &vb__cmd_run,      &vb__cmd_chat,     &vb__cmd_bench,    &vb__cmd_inspect,
-    &vb__cmd_tokenize, &vb__cmd_template, &vb__cmd_quantize, &vb__cmd_verify, &vb__cmd_replay, &vb__cmd_tune, NULL,
+    &vb__cmd_run,
+    &vb__cmd_chat,
+    &vb__cmd_bench,
+    &vb__cmd_inspect,
+    &vb__cmd_tokenize,
+    &vb__cmd_template,
+    &vb__cmd_quantize,
+    &vb__cmd_verify,
+    &vb__cmd_replay,
+    &vb__cmd_tune,
+    NULL,
 };
 
 static const vb__command *find(const char *name) {

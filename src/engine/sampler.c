@@ -491,7 +491,8 @@ static vb_err pick(vb__sampler *s, const vb__sample_row *r, vb__sample *out, vb_
     return VB_OK;
 }
 
-/* True when the choice is the raw row's argmax by definition: greedy, nothing edits the row, and its best id has a token. */
+/* True when the choice is the raw row's argmax by definition: greedy, nothing edits the row, and its best id
+ * has a token. */
 static bool plain_argmax(const vb__sample_row *r) {
     const vb_sampling *o = r->options;
     return o->temperature < 1e-5f && r->n_bias == 0 && r->grammar_mask == NULL && r->top_logprobs < 0 &&

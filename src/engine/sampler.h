@@ -30,8 +30,8 @@ typedef struct vb__sample_row {
     int64_t position;               /* of the row, >= 0: the chosen token will stand at position + 1 */
     uint32_t choice;                /* 0 for n = 1 */
     int32_t top_logprobs;           /* -1: no logprobs; 0 .. VB_TOP_LOGPROBS_MAX */
-    bool known_best;               /* `best` is the lowest id of the largest raw logit, and all logits are finite: a */
-    int32_t best;                  /*   greedy choice without edits is then made without reading the row again */
+    bool known_best; /* `best` is the lowest id of the largest raw logit, and all logits are finite: a */
+    int32_t best;    /*   greedy choice without edits is then made without reading the row again */
 } vb__sample_row;
 
 typedef struct vb__sample {

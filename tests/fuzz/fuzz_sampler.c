@@ -40,9 +40,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         vb__token_counts_init(&counts, 8, &err) == VB_OK) {
         if (vb__sampler_create(n, &s, &err) != VB_OK) abort();
         for (int i = 0; i < 2; i++) (void)!vb__token_counts_push(&counts, h.history[i] & 0x3fffff);
-        vb__sample_row r = {
-            .logits = x, .options = &o, .token_mask = h.tokens ? mask : NULL, .grammar_mask = h.grammar ? grammar : NULL,
-            .bias = &bias, .n_bias = 1, .counts = &counts, .position = h.position, .choice = h.choice, .top_logprobs = 20};
+        vb__sample_row r = {.logits = x,
+                            .options = &o,
+                            .token_mask = h.tokens ? mask : NULL,
+                            .grammar_mask = h.grammar ? grammar : NULL,
+                            .bias = &bias,
+                            .n_bias = 1,
+                            .counts = &counts,
+                            .position = h.position,
+                            .choice = h.choice,
+                            .top_logprobs = 20};
         vb__sample a, b;
         vb_err e = vb__sampler_pick(s, &r, &a, &err);
         if (e == VB_OK) {
