@@ -17,6 +17,7 @@
     X(E_MEMORY, -20, "out of memory", 4)                                                                     \
     X(E_CONTEXT_FULL, -21, "the context is full", 4)                                                         \
     X(E_DEVICE, -22, "the device lacks what is needed", 4)                                                   \
+    X(E_BUSY, -23, "too much is waiting", 4)                                                                 \
     X(E_DIFFERENCE, -30, "a check found a difference", 1)                                                    \
     X(E_NONFINITE, -31, "a logit is not finite", 5)                                                          \
     X(E_CANCELLED, -32, "cancelled", 5)                                                                      \

@@ -95,6 +95,9 @@ typedef struct vb_model_info {
     int64_t weight_bytes, state_bytes, kv_bytes_per_token, workspace_bytes;
     bool has_tokenizer, has_chat_template, has_mtp;
     double load_s;
+    const char *fingerprint;   /* hash of the model's files, 32 hexadecimal digits; "" when unknown */
+    int32_t parallel;          /* slots */
+    int64_t max_prompt;        /* tokens of the longest prompt that leaves room for an answer */
 } vb_model_info;
 VB_API void vb_model_get_info(const vb_model *m, vb_model_info *out); /* strings borrowed from the model */
 
@@ -108,6 +111,8 @@ VB_API VB_MUST_USE vb_err vb_tokenize(const vb_model *m, const char *text, size_
 VB_API void vb_ids_free(int32_t *ids);
 VB_API VB_MUST_USE vb_err vb_detokenize(const vb_model *m, const int32_t *ids, int32_t count, bool skip_special,
                                         char **text, size_t *len, vb_error *err);
+/* The bytes that a token adds in the middle of a text (perhaps part of a character); NULL for an id without a token. Borrowed. */
+VB_API const char *vb_token_bytes(const vb_model *m, int32_t id, size_t *len);
 /* Renders a conversation. messages_json: a JSON array of {"role","content",...}; tools_json and kwargs_json (an object) may be NULL.
  * text and ids may be NULL when not wanted. User text never becomes a control token. */
 VB_API VB_MUST_USE vb_err vb_apply_template(const vb_model *m, const char *messages_json, const char *tools_json,
@@ -143,7 +148,10 @@ typedef struct vb_request {
     vb_progress_fn *progress;
     void *user;
     const char *trace_path;    /* --trace FILE; NULL */
-    uint64_t reserved[8];
+    uint32_t choice;           /* answer i of several: samples with (seed, i) */
+    const char *draft;         /* none|auto or a kind that the model has loaded; NULL: as the model was opened */
+    int32_t draft_width;       /* rows of a verify block at most; 0: as the model was opened */
+    uint64_t reserved[6];
 } vb_request;
 
 VB_API void vb_request_init(vb_request *r);
@@ -175,12 +183,76 @@ typedef struct vb_result {
     int64_t accepted_at[16], proposed_at[16]; /* by position in the block, 0 = first draft */
     int32_t declined[16], n_declined; /* widths that the exactness gate declined */
     double draft_s, verify_s, commit_s;
+    double queue_s;         /* from being handed in to being run */
 } vb_result;
 VB_API void vb_result_fini(vb_result *r);
 
 /* Runs one request to its end. The model keeps the sequence: a later request whose prompt begins with everything
  * this one ran continues from there (same bits as running it all). On error *out is untouched. */
 VB_API VB_MUST_USE vb_err vb_generate(vb_model *m, const vb_request *r, vb_result *out, vb_error *err);
+
+/* ---- Many requests at once ------------------------------------------------------------------------------- */
+
+/* A thread that owns a model and runs all requests handed to it, rows of all of them in each step. While it exists no other
+ * call may run requests on the model (text functions and vb_model_get_info may). */
+typedef struct vb_async vb_async;
+/* One answer in the making. */
+typedef struct vb_call vb_call;
+
+typedef struct vb_token_event {
+    int32_t id;
+    bool end;             /* an end token: no text belongs to it */
+    const char *text;     /* what became final with it: whole UTF-8, may be empty, may hold text of earlier tokens */
+    size_t text_len;
+    float logprob;        /* with top_logprobs >= 0 */
+    const vb_top_logprob *top; /* [n_top], best first */
+    int32_t n_top;
+} vb_token_event;
+
+typedef struct vb_call_options {
+    vb_request request;   /* copied with all it points to; its callbacks, neighbours, accepts and trace_path are not used */
+    /* On the model's thread, which waits meanwhile; they may call vb_async_cancel. on_token may be NULL. on_done comes exactly once
+     * and last; result belongs to the callee (vb_result_fini), NULL with err when the request failed. A cancelled one has a
+     * result, finish VB_FINISH_CANCELLED. */
+    void (*on_token)(void *user, const vb_token_event *t);
+    void (*on_done)(void *user, vb_result *result, const vb_error *err);
+    void *user;
+} vb_call_options;
+
+typedef struct vb_async_options {
+    int32_t queue;          /* groups of calls that may wait beyond those that have a slot */
+    const char *trace_path; /* every finished answer is recorded there; NULL */
+} vb_async_options;
+
+VB_API VB_MUST_USE vb_err vb_async_start(vb_model *m, const vb_async_options *o, vb_async **out, vb_error *err);
+/* Cancels what is not finished, waits for the thread, frees. All calls must be released afterwards at the latest when
+ * their on_done has come. Accepts NULL. */
+VB_API void vb_async_stop(vb_async *a);
+/* Hands in n calls, all or none; they count as one in the queue and share one seed when none is given. calls[n] receives
+ * them; each is the caller's until vb_call_release, not before its on_done. *sampling, when not NULL, is what the first one samples with, seed
+ * included. Any thread. VB_E_BUSY: too many wait; VB_E_CONTEXT_FULL with both numbers; VB_E_RANGE, VB_E_ARGUMENT naming the field. */
+VB_API VB_MUST_USE vb_err vb_async_submit(vb_async *a, const vb_call_options *o, int32_t n, vb_call **calls, vb_sampling *sampling,
+                                          vb_error *err);
+/* Ends a call within one step. Any thread, until it is released. */
+VB_API void vb_async_cancel(vb_call *c);
+VB_API void vb_call_release(vb_call *c); /* accepts NULL */
+
+typedef struct vb_async_stats {
+    int64_t steps, rows;              /* since start */
+    int32_t waiting, live;            /* calls */
+    int32_t slots;
+    int32_t kv_pages, kv_pages_free;  /* pages of 64 tokens */
+    int64_t gave_way;                 /* times that a request gave up its pages to be computed again */
+} vb_async_stats;
+VB_API void vb_async_get_stats(vb_async *a, vb_async_stats *out); /* any thread; as of the last step */
+
+typedef enum vb_slot_state { VB_SLOT_IDLE, VB_SLOT_PREFILL, VB_SLOT_DECODE } vb_slot_state;
+typedef struct vb_slot_info {
+    vb_slot_state state;
+    int32_t tokens;  /* that its sequence has run */
+} vb_slot_info;
+/* At most n slots into out; how many there are. Any thread; as of the last step. */
+VB_API int32_t vb_async_get_slots(vb_async *a, vb_slot_info *out, int32_t n);
 
 /* ---- Looking into a model without running it ---------------------------------------------------------- */
 

@@ -22,6 +22,11 @@ enum {
     VB_LIMIT_TEMPLATE_BYTES = 1 << 20,
     VB_LIMIT_GENERATION_CONFIG = 1 << 20,  /* bytes */
     VB_LIMIT_PROMPT_BYTES = 64 << 20,
+    VB_LIMIT_BODY_BYTES = 16 << 20,        /* body of an HTTP request */
+    VB_LIMIT_BODIES_BYTES = 256 << 20,     /* of all that are in memory */
+    VB_LIMIT_STREAM_BYTES = 4 << 20,       /* of an answer that its reader has not taken yet */
+    VB_LIMIT_HEADER_BYTES = 64 << 10,      /* of an HTTP request, all headers */
+    VB_LIMIT_CONNECTIONS = 1024,
     VB_LIMIT_TOKEN_BYTES = 64 << 10,       /* one string of a vocabulary */
     VB_LIMIT_ADDED_TOKEN_BYTES = 1024,     /* one added token, and one entry of a Unigram vocabulary */
     VB_LIMIT_AFFIX_BYTES = 64,             /* continuing_subword_prefix, end_of_word_suffix */

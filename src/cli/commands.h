@@ -8,7 +8,7 @@
 #include <jansson.h>
 
 extern const vb__command vb__cmd_run, vb__cmd_chat, vb__cmd_bench, vb__cmd_inspect, vb__cmd_tokenize,
-    vb__cmd_template, vb__cmd_quantize, vb__cmd_verify, vb__cmd_replay, vb__cmd_tune;
+    vb__cmd_template, vb__cmd_quantize, vb__cmd_verify, vb__cmd_replay, vb__cmd_tune, vb__cmd_serve;
 
 /* Ends with NULL. */
 extern const vb__command *const vb__commands[];

@@ -13,6 +13,7 @@
 const vb__command *const vb__commands[] = {
     &vb__cmd_run,
     &vb__cmd_chat,
+    &vb__cmd_serve,
     &vb__cmd_bench,
     &vb__cmd_inspect,
     &vb__cmd_tokenize,

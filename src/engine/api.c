@@ -5,6 +5,7 @@
 #include "base/cpu.h"
 #include "base/fp_env.h"
 #include "base/log.h"
+#include "engine/answer.h"
 #include "engine/drafting.h"
 #include "engine/engine.h"
 #include "engine/model_handle.h"
@@ -12,8 +13,6 @@
 #include "engine/sampling_options.h"
 #include "engine/trace.h"
 #include "verbatim/verbatim.h"
-#include <openssl/evp.h>
-#include <stdio.h>
 #include <string.h>
 
 void vb_string_free(char *s) { vb__free(s); }
@@ -72,6 +71,9 @@ void vb_model_get_info(const vb_model *m, vb_model_info *out) {
         .has_chat_template = e->chat != NULL,
         .has_mtp = e->model->mtp != NULL,
         .load_s = e->stats.load_s,
+        .fingerprint = e->fingerprint,
+        .parallel = e->parallel,
+        .max_prompt = e->ctx - 1,
     };
 }
 
@@ -87,58 +89,9 @@ void vb_result_fini(vb_result *r) {
     *r = (vb_result){0};
 }
 
-/* Everything that the callbacks of one vb_generate call collect. */
-typedef struct collector {
-    const vb_request *q;
-    vb__engine *e;
-    vb__req *req;
-    vb__buffer text;
-    EVP_MD_CTX *sha;
-    float *logprobs;
-    vb_top_logprob *top;
-    int32_t n;
-    vb__rounds rounds;
-    bool cancelled;
-} collector;
+/* ---- One request at a time ---------------------------------------------------------------------------------------- */
 
-static vb_err on_logits(void *user, const float *logits, int32_t vocab, int32_t position) {
-    collector *c = user;
-    /* logits_sha256 covers the rows sampled from only. */
-    if (c->sha != NULL && position >= c->req->n_prompt - 1 &&
-        EVP_DigestUpdate(c->sha, logits, (size_t)vocab * sizeof *logits) != 1)
-        return VB_E_INTERNAL;
-    return c->q->logits_row != NULL ? c->q->logits_row(c->q->user, logits, vocab) : VB_OK;
-}
-
-static void emit(collector *c, const char *text, size_t len) {
-    if (len == 0) return;
-    (void)vb__buffer_append(&c->text, text, len); /* its error sticks and is seen at the end */
-    if (c->q->on_text != NULL && !c->q->on_text(c->q->user, text, len)) c->cancelled = true;
-}
-
-static void on_token(void *user, const vb__req_token *t) {
-    collector *c = user;
-    if (c->logprobs != NULL) {
-        c->logprobs[c->n] = t->logprob;
-        for (int32_t i = 0; i < c->q->top_logprobs; i++)
-            c->top[(int64_t)c->n * c->q->top_logprobs + i] =
-                i < t->n_top ? t->top[i] : (vb_top_logprob){.id = -1};
-    }
-    c->n++;
-    emit(c, t->text, t->text_len);
-}
-
-static void on_round(void *user, int32_t proposed, int32_t accepted) {
-    collector *c = user;
-    vb__rounds_add(&c->rounds, proposed, accepted);
-}
-
-static void on_prefill(void *user, int32_t done, int32_t total) {
-    collector *c = user;
-    if (c->q->progress != NULL && !c->q->progress(c->q->user, "prefill", done, total)) c->cancelled = true;
-}
-
-static vb_err run(vb__engine *e, collector *c, vb_error *err) {
+static vb_err run(vb__engine *e, vb__answer *c, vb_error *err) {
     for (;;) {
         bool worked;
         VB_TRY(vb__engine_step(e, &worked, err));
@@ -151,130 +104,40 @@ static vb_err run(vb__engine *e, collector *c, vb_error *err) {
     return VB_OK;
 }
 
-static vb_err fill_result(collector *c, vb_result *out, vb_error *err) {
-    vb__req *r = c->req;
-    const vb__req_stats *s = &r->stats;
-    const char *rest = "";
-    size_t rest_len = 0;
-    if (r->text != NULL && r->stop == NULL) VB_TRY(vb__text_out_end(r->text, &rest, &rest_len));
-    emit(c, rest, rest_len);
-    vb_result o = {.finish = r->finish, .sampling = r->p.sampling, .cached_tokens = s->cached};
-    for (int32_t i = 0; i < c->q->n_stops && r->stop != NULL; i++)
-        if (strcmp(c->q->stops[i], r->stop) == 0) o.stop = c->q->stops[i];
-    o.count = vb__req_count(r);
-    o.text_len = c->text.len;
-    o.text = vb__buffer_take(&c->text);
-    o.ids = vb__alloc(VB_TAG_ENGINE, (size_t)o.count * sizeof *o.ids);
-    if (o.text == NULL || o.ids == NULL) {
-        vb_result_fini(&o);
-        return vb__fail(err, VB_E_MEMORY, "answer: out of memory");
-    }
-    memcpy(o.ids, r->tokens + r->n_prompt, (size_t)o.count * sizeof *o.ids);
-    o.logprobs = c->logprobs;
-    o.top = c->top;
-    c->logprobs = NULL;
-    c->top = NULL;
-    if (c->sha != NULL) {
-        unsigned char md[EVP_MAX_MD_SIZE];
-        unsigned n = 0;
-        if (EVP_DigestFinal_ex(c->sha, md, &n) != 1) n = 0;
-        for (unsigned i = 0; i < n && i < 32; i++) (void)snprintf(o.logits_sha256 + 2 * i, 3, "%02x", md[i]);
-    }
-    double first = o.count > 0 ? s->first_token : s->finished;
-    o.prefill_s = first - s->started;
-    o.decode_s = s->finished - first - s->logits_s;
-    if (o.decode_s < 0) o.decode_s = 0;
-    o.draft_kind = vb__draft_kind_name(s->draft_kind);
-    o.draft_width = s->draft_width;
-    o.rounds = s->rounds;
-    o.proposed = s->proposed;
-    o.accepted = s->accepted;
-    for (int i = 0; i < 16; i++) {
-        o.accepted_at[i] = s->accepted_at[i];
-        o.proposed_at[i] = s->proposed_at[i];
-    }
-    o.n_declined = vb__drafting_declined(c->e, o.declined);
-    o.draft_s = s->draft_s;
-    o.verify_s = s->verify_s;
-    o.commit_s = s->commit_s;
-    *out = o;
-    return VB_OK;
-}
-
 vb_err vb__generate(vb_model *m, const vb_request *q, const vb__draft_script *script, vb_result *out, vb__rounds *rounds,
                     vb_error *err) {
     vb__engine *e = m->engine;
-    bool hash = q->hash_logits || q->trace_path != NULL;
     vb__trace *trace = NULL;
-    if (q->n_stops < 0 || q->n_stops > VB_MAX_STOPS)
-        return vb__fail(err, VB_E_RANGE, "stop: %d strings, expected at most %d", q->n_stops, VB_MAX_STOPS);
-    if (q->top_logprobs > VB_TOP_LOGPROBS_MAX)
-        return vb__fail(err, VB_E_RANGE, "top_logprobs: %d, expected at most %d", q->top_logprobs, VB_TOP_LOGPROBS_MAX);
-    if (q->n_stops > 0 && e->tok == NULL)
-        return vb__fail(err, VB_E_NOT_FOUND, "%s/tokenizer.json: missing, expected for stop strings", e->path);
+    vb__neighbours *others = NULL;
+    vb__answer a = {0};
+    vb_sampling sampling;
     if (q->neighbours < 0 || q->neighbours >= e->parallel)
         return vb__fail(err, VB_E_RANGE, "neighbours: %d, expected 0 to %d (parallel - 1)", q->neighbours, e->parallel - 1);
     uint32_t csr = vb__fp_enter();
-    collector c = {.q = q, .e = e};
-    vb__buffer_init(&c.text, (size_t)1 << 31);
-    vb__req_params p = {.prompt = q->prompt_ids, .n_prompt = q->prompt_count, .max_tokens = q->max_tokens,
-                        .ignore_eos = q->ignore_eos, .stops = q->stops, .n_stops = q->n_stops,
-                        .logit_bias = q->logit_bias, .n_logit_bias = q->n_logit_bias, .top_logprobs = q->top_logprobs,
-                        .all_logits = q->all_logits, .script = script,
-                        .on_round = q->trace_path != NULL || rounds != NULL ? on_round : NULL,
-                        .on_logits = hash || q->logits_row != NULL ? on_logits : NULL,
-                        .on_token = on_token, .on_prefill = on_prefill, .user = &c};
-    vb__neighbours *others = NULL;
-    vb_err code = vb__sampling_resolve(&q->sampling, NULL, &e->defaults, &p.sampling, err);
-    if (code != VB_OK) goto out;
-    if (q->trace_path != NULL) {
-        code = vb__trace_open(q->trace_path, e, &trace, err);
-        if (code != VB_OK) goto out;
-    }
-    if (hash) {
-        c.sha = EVP_MD_CTX_new();
-        if (c.sha == NULL || EVP_DigestInit_ex(c.sha, EVP_sha256(), NULL) != 1) {
-            code = vb__fail(err, VB_E_MEMORY, "logits hash: out of memory");
-            goto out;
-        }
-    }
-    code = vb__req_create(e, &p, &c.req, err);
-    if (code != VB_OK) goto out;
-    if (q->top_logprobs >= 0) {
-        size_t n = (size_t)(c.req->cap - c.req->n_prompt) + 1;
-        c.logprobs = vb__calloc(VB_TAG_ENGINE, n, sizeof *c.logprobs);
-        c.top = vb__calloc(VB_TAG_ENGINE, n * (size_t)(q->top_logprobs + 1), sizeof *c.top);
-        if (c.logprobs == NULL || c.top == NULL) {
-            code = vb__fail(err, VB_E_MEMORY, "logprobs: out of memory");
-            goto out;
-        }
-    }
-    code = vb__engine_submit(e, c.req, err);
+    vb_err code = vb__sampling_resolve(&q->sampling, NULL, &e->defaults, &sampling, err);
+    if (code == VB_OK && q->trace_path != NULL) code = vb__trace_open(q->trace_path, e, &trace, err);
+    if (code == VB_OK)
+        code = vb__answer_begin(&a, e, q, &sampling, script,
+                                (q->trace_path != NULL || rounds != NULL ? VB_ANSWER_ROUNDS : 0) |
+                                    (q->hash_logits || q->trace_path != NULL ? VB_ANSWER_HASH : 0), err);
+    if (code == VB_OK) code = vb__engine_submit(e, a.req, err);
     if (code == VB_OK) code = vb__neighbours_start(e, q->neighbours, q->prompt_count, &others, err);
-    if (code == VB_OK) code = run(e, &c, err);
+    if (code == VB_OK) code = run(e, &a, err);
     if (code == VB_OK) {
         vb_result done = {0};
-        code = fill_result(&c, &done, err);
-        if (code == VB_OK && trace != NULL) code = vb__trace_write(trace, c.req, &c.rounds, done.logits_sha256, err);
+        code = vb__answer_result(&a, &done, err);
+        if (code == VB_OK && trace != NULL) code = vb__trace_write(trace, a.req, &a.rounds, done.logits_sha256, err);
         if (code == VB_OK) *out = done;
         else vb_result_fini(&done);
     }
     if (code == VB_OK && rounds != NULL) {
-        *rounds = c.rounds;
-        c.rounds = (vb__rounds){0};
+        *rounds = a.rounds;
+        a.rounds = (vb__rounds){0};
     }
-out:
     vb__trace_close(trace);
-    vb__rounds_fini(&c.rounds);
     vb__neighbours_stop(e, others);
-    if (c.req != NULL) {
-        vb__engine_cancel(e, c.req);
-        if (c.req->phase == VB_REQ_NEW || c.req->phase == VB_REQ_DONE) vb__req_destroy(c.req);
-    }
-    vb__free(c.logprobs);
-    vb__free(c.top);
-    EVP_MD_CTX_free(c.sha);
-    vb__buffer_fini(&c.text);
+    if (a.req != NULL) vb__engine_cancel(e, a.req);
+    vb__answer_fini(&a);
     vb__fp_leave(csr);
     return code;
 }

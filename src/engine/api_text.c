@@ -58,6 +58,13 @@ vb_err vb_detokenize(const vb_model *m, const int32_t *ids, int32_t count, bool 
     return VB_OK;
 }
 
+const char *vb_token_bytes(const vb_model *m, int32_t id, size_t *len) {
+    size_t n = 0;
+    const char *s = m->engine->tok != NULL ? vb__tokenizer_token_bytes(m->engine->tok, id, &n) : NULL;
+    *len = s != NULL ? n : 0;
+    return s;
+}
+
 /* ---- Chat ---------------------------------------------------------------------------------------------------------- */
 
 /* JSON text of an argument; NULL stays NULL. */

@@ -50,6 +50,10 @@ static vb_err choose_context(vb__engine *e, const vb_model_options *o, bool draf
         vb__log(VB_LOG_WARN, "engine", "ctx=%lld is beyond the trained length %lld; quality may fall", (long long)ctx,
                 (long long)trained);
     }
+    if (o->kv_pages > 0 && m->page_bytes > 0 && ctx > o->kv_pages * VB_PAGE_POSITIONS) {
+        ctx = o->kv_pages * VB_PAGE_POSITIONS; /* what one request alone could have */
+        vb__log(VB_LOG_WARN, "engine", "ctx lowered=%lld, what %lld KV pages hold", (long long)ctx, (long long)o->kv_pages);
+    }
     int64_t pages = (ctx + VB_PAGE_POSITIONS - 1) / VB_PAGE_POSITIONS;
     int64_t need = pages * m->page_bytes + fixed;
     if (need > free_bytes)

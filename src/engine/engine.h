@@ -30,6 +30,7 @@ typedef struct vb__slot {
 typedef struct vb__engine_stats {
     double load_s;
     int64_t steps, rows;
+    int64_t gave_way; /* requests that gave up their pages to be computed again */
 } vb__engine_stats;
 
 typedef struct vb__engine {

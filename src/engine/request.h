@@ -15,6 +15,7 @@ typedef enum vb__req_phase { VB_REQ_NEW, VB_REQ_QUEUED, VB_REQ_LIVE, VB_REQ_DONE
 /* One new token. text: what became final with it (may be empty, may hold text of earlier tokens). */
 typedef struct vb__req_token {
     int32_t id;
+    bool end;                   /* an end token */
     const char *text;
     size_t text_len;
     float logprob;              /* when asked for */

@@ -135,6 +135,7 @@ static bool make_room(vb__engine *e, const vb__slot *needy) {
     newest->req = NULL;
     r->slot = NULL;
     r->fed = 0;
+    e->stats.gave_way++;
     r->phase = VB_REQ_QUEUED; /* to the front: it was admitted before anything that waits */
     r->next = e->queue;
     if (e->queue == NULL) e->queue_tail = &r->next;
@@ -239,7 +240,7 @@ static bool accept_token(vb__engine *e, vb__req *r, const vb__sample *c) {
     if (vb__req_count(r) == 1) r->stats.first_token = vb__now();
     bool end = false;
     for (int32_t i = 0; i < e->n_eos && !r->p.ignore_eos; i++) end = end || e->eos[i] == id;
-    vb__req_token t = {.id = id, .text = "", .logprob = c->logprob, .top = c->top, .n_top = c->n_top};
+    vb__req_token t = {.id = id, .end = end, .text = "", .logprob = c->logprob, .top = c->top, .n_top = c->n_top};
     const char *stop = NULL;
     if (r->text != NULL && !end) {
         if (vb__text_out_push(r->text, id, &t.text, &t.text_len, &stop) != VB_OK) {
@@ -355,7 +356,8 @@ static void settle(vb__engine *e, step_seq *s) {
     r->fed = fed + keep;
     if (r->p.all_logits && r->logits_from < r->fed) r->logits_from = r->fed;
     if (!s->samples && r->p.on_prefill != NULL) r->p.on_prefill(r->p.user, r->fed, r->n_prompt);
-    if (s->samples && s->known == 1 && vb__req_count(r) > 1) {
+    /* Computed again after giving way, the pending token comes with others: a round without drafts. */
+    if (s->samples && vb__req_count(r) > 1) {
         r->stats.rounds++;
         r->stats.proposed += s->drafts;
         r->stats.accepted += s->accepted;

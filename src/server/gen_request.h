@@ -1,0 +1,41 @@
+/* The fields of a generation request, checked: the body of /v1/chat/completions and /v1/completions as requests on the
+ * model. Null counts as absent; unknown fields are ignored and named in the log; unknown values of known fields are errors that
+ * begin with the field's name. */
+#ifndef VB_SERVER_GEN_REQUEST_H
+#define VB_SERVER_GEN_REQUEST_H
+#include "base/buffer.h"
+#include "verbatim/verbatim.h"
+#include <jansson.h>
+
+enum { VB_GEN_N_MAX = 16, VB_GEN_PROMPTS_MAX = 64, VB_GEN_BODY_VALUES = 2 << 20 };
+
+typedef struct vb__gen_prompt {
+    int32_t *ids; /* vb_ids_free */
+    int32_t count;
+} vb__gen_prompt;
+
+typedef struct vb__gen {
+    json_t *root;        /* owns the strings below */
+    bool chat, stream, include_usage, verbatim, logprobs;
+    const char *model;   /* as asked for; NULL */
+    int32_t n;
+    vb_request request;  /* all but the prompt; points into root and bias */
+    vb_logit_bias *bias;
+    vb__gen_prompt *prompts; /* [n_prompts] */
+    int32_t n_prompts;
+    char ignored[128];   /* names of ignored fields, for the log */
+} vb__gen;
+
+/* A JSON document within the limits of a request: size, depth, number of values. */
+VB_MUST_USE vb_err vb__body_parse(const char *text, size_t len, json_t **out, vb_error *err);
+
+/* Reads everything except the prompt. Takes root. vb__gen_fini in any case. */
+VB_MUST_USE vb_err vb__gen_read(vb__gen *g, json_t *root, bool chat, vb_error *err);
+/* Renders or tokenizes the prompt; needs the model. */
+VB_MUST_USE vb_err vb__gen_prompts(vb__gen *g, const vb_model *m, vb_error *err);
+void vb__gen_fini(vb__gen *g);
+
+/* Text of a conversation (/apply-template), or its ids; text or ids may be NULL. */
+VB_MUST_USE vb_err vb__gen_render(const json_t *root, const vb_model *m, char **text, int32_t **ids, int32_t *count, vb_error *err);
+
+#endif

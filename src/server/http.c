@@ -1,0 +1,430 @@
+/* libmicrohttpd and us: headers, bodies, responses. Everything here runs on its thread and must not wait: what takes time is
+ * done elsewhere while the connection is suspended. */
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "server/guard.h"
+#include "server/job.h"
+#include "server/json_writer.h"
+#include <microhttpd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/epoll.h>
+
+enum { DISCARD_BYTES = 1 << 20, STREAM_BLOCK = 16 << 10 };
+
+/* ---- Routes ----------------------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *path;
+    bool post;
+    vb__route_id id;
+} routes[] = {
+    {"/", false, VB_ROUTE_ROOT},
+    {"/health", false, VB_ROUTE_HEALTH},
+    {"/metrics", false, VB_ROUTE_METRICS},
+    {"/slots", false, VB_ROUTE_SLOTS},
+    {"/models", false, VB_ROUTE_MODELS},
+    {"/chat/completions", true, VB_ROUTE_CHAT},
+    {"/completions", true, VB_ROUTE_COMPLETIONS},
+    {"/tokenize", true, VB_ROUTE_TOKENIZE},
+    {"/detokenize", true, VB_ROUTE_DETOKENIZE},
+    {"/apply-template", true, VB_ROUTE_APPLY_TEMPLATE},
+};
+
+const char *vb__route_name(vb__route_id r) {
+    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++)
+        if (routes[i].id == r) return routes[i].path;
+    return r == VB_ROUTE_MODEL ? "/models/NAME" : "-";
+}
+
+static vb__route_id find_route(const char *url, bool *post) {
+    if (strncmp(url, "/v1/", 4) == 0) url += 3;
+    *post = false;
+    if (strncmp(url, "/models/", 8) == 0 && url[8] != '\0') return VB_ROUTE_MODEL;
+    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++)
+        if (strcmp(routes[i].path, url) == 0) {
+            *post = routes[i].post;
+            return routes[i].id;
+        }
+    return VB_ROUTE_NONE;
+}
+
+static bool is_post(vb__route_id id) {
+    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++)
+        if (routes[i].id == id) return routes[i].post;
+    return false;
+}
+
+/* ---- Responses -------------------------------------------------------------------------------------------------------------- */
+
+static void header(struct MHD_Response *r, const char *name, const char *value) { (void)MHD_add_response_header(r, name, value); }
+
+static void common_headers(const vb__job *j, struct MHD_Response *r) {
+    char id[40], number[32];
+    (void)snprintf(id, sizeof id, "req_%s", j->id);
+    header(r, "x-request-id", id);
+    header(r, "request-id", id);
+    if (j->has_seed) {
+        (void)snprintf(number, sizeof number, "%lld", (long long)j->seed);
+        header(r, "x-verbatim-seed", number);
+    }
+    if (j->origin[0] != '\0') {
+        header(r, "Access-Control-Allow-Origin", j->origin);
+        header(r, "Access-Control-Expose-Headers", "x-request-id, request-id, x-verbatim-seed, retry-after");
+        header(r, "Vary", "Origin");
+    }
+}
+
+/* Sends status and out. The bytes stay the job's, which lives until the connection has completed the request. */
+static enum MHD_Result respond(vb__job *j, bool close) {
+    struct MHD_Response *r = MHD_create_response_from_buffer(j->out.len, (void *)(uintptr_t)vb__buffer_str(&j->out), MHD_RESPMEM_PERSISTENT);
+    if (r == NULL) return MHD_NO;
+    common_headers(j, r);
+    if (j->content_type != NULL && j->out.len > 0) header(r, "Content-Type", j->content_type);
+    if (j->retry_after > 0) {
+        char number[16];
+        (void)snprintf(number, sizeof number, "%d", j->retry_after);
+        header(r, "Retry-After", number);
+    }
+    if (j->status == 401) header(r, "WWW-Authenticate", "Bearer");
+    if (j->extra != NULL) header(r, j->extra, j->extra_value);
+    if (close || atomic_load(&j->server->draining)) header(r, "Connection", "close");
+    enum MHD_Result ok = MHD_queue_response(j->conn, (unsigned)j->status, r);
+    MHD_destroy_response(r);
+    return ok;
+}
+
+static ssize_t read_stream(void *user, uint64_t pos, char *buf, size_t max) {
+    vb__job *j = user;
+    (void)pos;
+    ssize_t got;
+    pthread_mutex_lock(&j->lock);
+    size_t n = j->out.len - j->out_at;
+    if (j->gone) {
+        got = MHD_CONTENT_READER_END_WITH_ERROR;
+    } else if (n > 0) {
+        if (n > max) n = max;
+        memcpy(buf, j->out.data + j->out_at, n);
+        j->out_at += n;
+        if (j->out_at == j->out.len) {
+            vb__buffer_clear(&j->out);
+            j->out_at = 0;
+        } else if (j->out_at >= (size_t)VB_LIMIT_STREAM_BYTES / 4) {
+            memmove(j->out.data, j->out.data + j->out_at, j->out.len - j->out_at);
+            j->out.len -= j->out_at;
+            j->out_at = 0;
+        }
+        got = (ssize_t)n;
+    } else if (j->stream_end) {
+        got = MHD_CONTENT_READER_END_OF_STREAM;
+    } else {
+        j->suspended = true;
+        MHD_suspend_connection(j->conn);
+        got = 0;
+    }
+    pthread_mutex_unlock(&j->lock);
+    return got;
+}
+
+static void stream_over(void *user) { vb__job_unref(user); }
+
+static enum MHD_Result respond_stream(vb__job *j) {
+    vb__job_ref(j); /* the response's */
+    struct MHD_Response *r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, read_stream, j, stream_over);
+    if (r == NULL) {
+        vb__job_unref(j);
+        return MHD_NO;
+    }
+    common_headers(j, r);
+    header(r, "Content-Type", "text/event-stream; charset=utf-8");
+    header(r, "Cache-Control", "no-cache");
+    header(r, "X-Accel-Buffering", "no");
+    enum MHD_Result ok = MHD_queue_response(j->conn, 200, r);
+    MHD_destroy_response(r);
+    return ok;
+}
+
+/* ---- The first call: headers are here ------------------------------------------------------------------------------------------ */
+
+typedef struct framing {
+    int hosts, lengths, codings;
+    bool chunked, bad;
+} framing;
+
+static enum MHD_Result look_at_header(void *user, enum MHD_ValueKind kind, const char *key, size_t key_size, const char *value, size_t value_size) {
+    framing *f = user;
+    (void)kind;
+    if (strcasecmp(key, "Host") == 0) f->hosts++;
+    if (strcasecmp(key, "Content-Length") == 0) {
+        f->lengths++;
+        f->bad |= value_size == 0 || value_size > 18 || strspn(value, "0123456789") != value_size;
+    }
+    if (strcasecmp(key, "Transfer-Encoding") == 0) {
+        f->codings++;
+        f->chunked = value != NULL && strcasecmp(value, "chunked") == 0;
+    }
+    if (key_size == 0 || strlen(key) != key_size || (value != NULL && strlen(value) != value_size)) f->bad = true;
+    if (strcspn(key, " \t") != key_size) f->bad = true;
+    return MHD_YES;
+}
+
+static const char *get(struct MHD_Connection *c, const char *name) { return MHD_lookup_connection_value(c, MHD_HEADER_KIND, name); }
+
+static enum MHD_Result refuse(vb__job *j, int status, const char *type, const char *code, const char *message, bool close) {
+    vb__job_error(j, status, type, NULL, code, message);
+    return respond(j, close);
+}
+
+static enum MHD_Result preflight(vb__job *j, bool allowed) {
+    char methods[] = "GET, HEAD, POST, OPTIONS";
+    const char *origin = get(j->conn, "Origin"), *wanted = get(j->conn, "Access-Control-Request-Headers");
+    if (origin != NULL && !allowed)
+        return refuse(j, 403, "permission_error", "origin_not_allowed", "Origin: not allowed, expected one given by --cors", false);
+    struct MHD_Response *r = MHD_create_response_from_buffer(0, "", MHD_RESPMEM_PERSISTENT);
+    if (r == NULL) return MHD_NO;
+    j->status = 204;
+    common_headers(j, r);
+    header(r, "Allow", methods);
+    if (origin != NULL) {
+        header(r, "Access-Control-Allow-Methods", methods);
+        if (wanted != NULL) header(r, "Access-Control-Allow-Headers", wanted);
+        header(r, "Access-Control-Max-Age", "600");
+        header(r, "Access-Control-Allow-Private-Network", "true");
+    }
+    enum MHD_Result ok = MHD_queue_response(j->conn, 204, r);
+    MHD_destroy_response(r);
+    return ok;
+}
+
+static void root_page(vb__server *s, vb__buffer *b) {
+    vb__buffer_printf(b, "Verbatim " VB_VERSION " serves %s. The interface is at %s/v1 (docs/api.md).\n", s->name, s->url);
+}
+
+static void slots_json(vb__server *s, vb__buffer *b) {
+    static const char *const names[] = {"idle", "prefill", "decode"};
+    vb_slot_info slots[256];
+    int32_t n = vb_async_get_slots(s->async, slots, 256);
+    vb__buffer_putc(b, '[');
+    for (int32_t i = 0; i < n; i++)
+        vb__buffer_printf(b, "%s{\"id\":%d,\"is_processing\":%s,\"state\":\"%s\",\"tokens\":%d}", i > 0 ? "," : "", i,
+                          slots[i].state != VB_SLOT_IDLE ? "true" : "false", names[slots[i].state], slots[i].tokens);
+    vb__buffer_puts(b, "]\n");
+}
+
+static enum MHD_Result answer_get(vb__job *j, const char *url) {
+    vb__server *s = j->server;
+    j->content_type = "application/json";
+    j->status = 200;
+    switch (j->route) {
+    case VB_ROUTE_ROOT:
+        j->content_type = "text/plain; charset=utf-8";
+        root_page(s, &j->out);
+        break;
+    case VB_ROUTE_HEALTH:
+        if (atomic_load(&s->draining)) j->status = 503;
+        vb__buffer_printf(&j->out, "{\"status\":\"%s\"}\n", j->status == 200 ? "ok" : "stopping");
+        break;
+    case VB_ROUTE_METRICS: {
+        vb_async_stats st;
+        vb_async_get_stats(s->async, &st);
+        const union MHD_DaemonInfo *d = MHD_get_daemon_info(s->http, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+        j->content_type = "text/plain; version=0.0.4; charset=utf-8";
+        vb__metrics_write(&s->metrics, &st, d != NULL ? (int32_t)d->num_connections : 0, &j->out);
+        break;
+    }
+    case VB_ROUTE_SLOTS: slots_json(s, &j->out); break;
+    case VB_ROUTE_MODELS: vb__models_json(s, NULL, &j->out); break;
+    default: vb__models_json(s, strstr(url, "/models/") + 8, &j->out); break;
+    }
+    j->state = VB_JOB_READY;
+    return respond(j, false);
+}
+
+static enum MHD_Result first_call(vb__job *j, const char *url, const char *method) {
+    vb__server *s = j->server;
+    framing f = {0};
+    bool post;
+    (void)MHD_get_connection_values_n(j->conn, MHD_HEADER_KIND, look_at_header, &f);
+    if (f.hosts != 1 || f.lengths > 1 || f.codings > 1 || (f.codings == 1 && (!f.chunked || f.lengths > 0)) || f.bad)
+        return refuse(j, 400, "invalid_request_error", NULL, "request: malformed headers, expected one Host and either Content-Length or "
+                      "Transfer-Encoding: chunked", true);
+    const char *host = get(j->conn, "Host"), *origin = get(j->conn, "Origin");
+    if (!vb__guard_host(s->o, host))
+        return refuse(j, 403, "permission_error", "host_not_allowed", "Host: not a name of this server, expected an IP address, localhost, or one given by --host or --allowed-host", false);
+    bool get_like = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
+    j->route = find_route(url, &post);
+    bool allowed = vb__guard_origin(s->o, origin, get(j->conn, "Sec-Fetch-Site"), host);
+    if (allowed && origin != NULL && strlen(origin) < sizeof j->origin) memcpy(j->origin, origin, strlen(origin) + 1);
+    if (strcmp(method, "OPTIONS") == 0) return preflight(j, allowed);
+    if (!allowed && !(get_like && j->route == VB_ROUTE_ROOT))
+        return refuse(j, 403, "permission_error", "origin_not_allowed", "Origin: not allowed, expected this server's own or one given by --cors", false);
+
+    const char *length = get(j->conn, "Content-Length");
+    unsigned long long bytes = length != NULL ? strtoull(length, NULL, 10) : 0;
+    int status = 0;
+    const char *type = "invalid_request_error", *code = NULL, *extra = NULL, *value = NULL;
+    char message[400];
+    if (j->route != VB_ROUTE_HEALTH && j->route != VB_ROUTE_ROOT && !vb__guard_key(s->o, get(j->conn, "Authorization"), get(j->conn, "x-api-key"))) {
+        status = 401;
+        type = "authentication_error";
+        code = "invalid_api_key";
+        (void)snprintf(message, sizeof message, "api key: missing or unknown, expected Authorization: Bearer KEY or x-api-key: KEY");
+    } else if (j->route == VB_ROUTE_NONE) {
+        status = 404;
+        type = "not_found_error";
+        (void)snprintf(message, sizeof message, "%.200s: not found, expected an endpoint of docs/api.md", url);
+    } else if (post ? strcmp(method, "POST") != 0 : !get_like) {
+        status = 405;
+        extra = "Allow";
+        value = post ? "POST, OPTIONS" : "GET, HEAD, OPTIONS";
+        (void)snprintf(message, sizeof message, "%.200s: method %.20s, expected %s", url, method, post ? "POST" : "GET");
+    } else if (bytes > VB_LIMIT_BODY_BYTES) {
+        status = 413;
+        type = "request_too_large";
+        (void)snprintf(message, sizeof message, "request: the body has %llu bytes, expected at most %d", bytes, VB_LIMIT_BODY_BYTES);
+    } else if (post && atomic_load(&s->draining)) {
+        status = 503;
+        type = "api_error";
+        (void)snprintf(message, sizeof message, "the server is stopping");
+        j->retry_after = 1;
+    }
+    if (status != 0) {
+        vb__job_error(j, status, type, NULL, code, message);
+        /* A small body is read first: closing with unread bytes would take the answer from the client. */
+        j->extra = extra;
+        j->extra_value = value;
+        if (bytes <= DISCARD_BYTES && f.codings == 0) return MHD_YES;
+        return respond(j, true);
+    }
+    return MHD_YES; /* answering now would close the connection */
+}
+
+/* ---- Bodies, and calls after a pause -------------------------------------------------------------------------------------------- */
+
+static enum MHD_Result take_body(vb__job *j, const char *data, size_t n) {
+    vb__server *s = j->server;
+    if (j->state == VB_JOB_READY) { /* refused already */
+        j->excess += n;
+        return j->excess > 2 * DISCARD_BYTES ? MHD_NO : MHD_YES;
+    }
+    if (j->too_large) {
+        j->excess += n; /* read on for a while, so that the client hears why */
+        return j->excess > VB_LIMIT_BODY_BYTES ? MHD_NO : MHD_YES;
+    }
+    if (atomic_fetch_add(&s->body_bytes, n) + n > VB_LIMIT_BODIES_BYTES) {
+        atomic_fetch_sub(&s->body_bytes, n);
+        return MHD_NO;
+    }
+    j->counted += n;
+    if (vb__buffer_append(&j->body, data, n) != VB_OK) {
+        j->too_large = true;
+        vb__buffer_fini(&j->body);
+        vb__buffer_init(&j->body, 1);
+    }
+    return MHD_YES;
+}
+
+static void watch(vb__job *j) {
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(j->conn, MHD_CONNECTION_INFO_CONNECTION_FD);
+    if (info == NULL) return;
+    j->fd = info->connect_fd;
+    struct epoll_event ev = {.events = EPOLLRDHUP | EPOLLONESHOT, .data.u64 = j->serial};
+    j->watched = epoll_ctl(j->server->epoll, EPOLL_CTL_ADD, j->fd, &ev) == 0;
+}
+
+static enum MHD_Result body_complete(vb__job *j) {
+    if (j->too_large)
+        return refuse(j, 413, "request_too_large", NULL, "request: the body is larger than 16 MiB", true);
+    watch(j);
+    pthread_mutex_lock(&j->lock);
+    j->state = VB_JOB_PREPARE;
+    j->suspended = true;
+    MHD_suspend_connection(j->conn);
+    pthread_mutex_unlock(&j->lock);
+    vb__prepare_push(j);
+    return MHD_YES;
+}
+
+/* The connection was resumed (or libmicrohttpd asks for another reason). */
+static enum MHD_Result go_on(vb__job *j, const char *url) {
+    enum { ANSWER, STREAM, WAIT, DROP, BODY } what;
+    pthread_mutex_lock(&j->lock);
+    if (j->state == VB_JOB_BODY) what = BODY;
+    else if (j->gone) what = DROP;
+    else if (j->state == VB_JOB_READY) what = ANSWER;
+    else if (j->state == VB_JOB_STREAM) what = STREAM;
+    else if (j->state == VB_JOB_RUN && j->left == 0) {
+        vb__answer_whole(j, &j->out);
+        vb__job_ready_locked(j, 200, "application/json");
+        what = ANSWER;
+    } else {
+        j->suspended = true;
+        MHD_suspend_connection(j->conn);
+        what = WAIT;
+    }
+    pthread_mutex_unlock(&j->lock);
+    switch (what) {
+    case BODY: return is_post(j->route) ? body_complete(j) : answer_get(j, url);
+    case ANSWER: return respond(j, false);
+    case STREAM: return respond_stream(j);
+    case WAIT: return MHD_YES;
+    default: return MHD_NO;
+    }
+}
+
+static enum MHD_Result on_request(void *user, struct MHD_Connection *c, const char *url, const char *method, const char *version,
+                                  const char *data, size_t *size, void **own) {
+    vb__server *s = user;
+    vb__job *j = *own;
+    (void)version;
+    if (j == NULL) {
+        j = vb__job_create(s);
+        if (j == NULL) return MHD_NO;
+        *own = j;
+        j->conn = c;
+        return first_call(j, url, method);
+    }
+    if (*size > 0) {
+        enum MHD_Result ok = take_body(j, data, *size);
+        *size = 0;
+        return ok;
+    }
+    return go_on(j, url);
+}
+
+static void on_completed(void *user, struct MHD_Connection *c, void **own, enum MHD_RequestTerminationCode how) {
+    vb__job *j = *own;
+    vb__server *s = user;
+    (void)c;
+    (void)how;
+    if (j == NULL) return;
+    *own = NULL;
+    if (j->watched) (void)epoll_ctl(s->epoll, EPOLL_CTL_DEL, j->fd, NULL);
+    j->watched = false;
+    pthread_mutex_lock(&j->lock);
+    j->gone = true;
+    j->suspended = false;
+    pthread_mutex_unlock(&j->lock);
+    vb__job_cancel(j, false);
+    vb__job_unref(j);
+}
+
+static void on_log(void *user, const char *fmt, va_list args) {
+    char text[300];
+    (void)user;
+    (void)vsnprintf(text, sizeof text, fmt, args);
+    text[strcspn(text, "\n")] = '\0';
+    vb__log(VB_LOG_DEBUG, "http", "%s", text);
+}
+
+vb_err vb__http_start(vb__server *s, int listen_fd, vb_error *err) {
+    s->http = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_request, s,
+                               MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL, MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_NOTIFY_COMPLETED,
+                               on_completed, s, MHD_OPTION_CONNECTION_LIMIT, (unsigned)VB_LIMIT_CONNECTIONS,
+                               MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)VB_LIMIT_HEADER_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, 75u,
+                               MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
+    return s->http != NULL ? VB_OK : vb__fail(err, VB_E_IO, "http: could not be started");
+}
