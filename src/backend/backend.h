@@ -104,6 +104,22 @@ typedef struct vb__delta_args {
     int32_t n_seqs;
 } vb__delta_args;
 
+/* What the chosen experts of each row gave, their weighted sum in rank order, the shared expert and the residual. */
+typedef struct vb__combine_args {
+    float *y; /* (rows, n), stride ys; may equal residual */
+    int64_t ys;
+    const float *experts; /* output of rank i of row r at experts + slot[r*used + i]*es, n long */
+    int64_t es;
+    const int32_t *slot; /* host (rows, used) */
+    const float *w;      /* (rows, used), of route */
+    const float *shared; /* (rows, n), stride ss */
+    int64_t ss;
+    const float *gate; /* (rows) raw shared gate */
+    const float *residual; /* (rows, n), stride rs */
+    int64_t rs;
+    int32_t rows, n, used;
+} vb__combine_args;
+
 typedef struct vb__backend vb__backend;
 
 /* Device memory of the rope tables of one call: cos and sin (rows, r/2), products with the scaling factor
@@ -163,6 +179,10 @@ typedef struct vb__backend_ops {
     /* ops/argmax.h: per row the lowest id of the largest value; finite[r] = 0 when any value is not finite. Host outputs; waits. */
     void (*argmax)(vb__backend *be, const float *x, int64_t xs, int32_t rows, int32_t n, int32_t *ids,
                    uint8_t *finite);
+    /* ops/route.h: the `used` experts of each row of router logits x (rows, n), which it destroys: ids (rows, used), a host
+     * array; weights w (rows, used). Waits. */
+    void (*route)(vb__backend *be, float *x, int64_t xs, int32_t rows, int32_t n, int32_t used, int32_t *ids, float *w);
+    void (*combine)(vb__backend *be, const vb__combine_args *a); /* ops/route.h */
     /* Applies seq.replay tape rows to state and tail of one layer and nothing else (save, snapshot). */
     void (*delta_commit)(vb__backend *be, const vb__delta_layout *lay, const vb__seq_rows *seqs, int32_t n_seqs);
 } vb__backend_ops;

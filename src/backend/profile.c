@@ -68,6 +68,12 @@ static void timed_argmax(vb__backend *be, const float *x, int64_t xs, int32_t ro
     TIMED(VB_PROFILE_SAMPLING, argmax(be, x, xs, rows, n, ids, finite));
 }
 
+static void timed_route(vb__backend *be, float *x, int64_t xs, int32_t rows, int32_t n, int32_t used, int32_t *ids,
+                        float *w) {
+    TIMED(VB_PROFILE_ELEMENTWISE, route(be, x, xs, rows, n, used, ids, w));
+}
+static void timed_combine(vb__backend *be, const vb__combine_args *a) { TIMED(VB_PROFILE_ELEMENTWISE, combine(be, a)); }
+
 void vb__profile_start(vb__profile *p, vb__backend *be) {
     *p = (vb__profile){.ops = *be->ops, .real = be->ops};
     p->ops.embed = timed_embed;
@@ -84,6 +90,8 @@ void vb__profile_start(vb__profile *p, vb__backend *be) {
     p->ops.swiglu = timed_swiglu;
     p->ops.gather_rows = timed_gather_rows;
     p->ops.argmax = timed_argmax;
+    p->ops.route = timed_route;
+    p->ops.combine = timed_combine;
     be->ops = &p->ops;
 }
 

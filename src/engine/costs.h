@@ -6,7 +6,7 @@
 
 typedef struct vb__costs {
     int64_t weight_bytes;   /* packed bytes, scales included, that any call with logits reads: all products and one row
-                               of the embedding (the whole of it where it is the head) */
+                               of the embedding (the whole of it where it is the head); of experts those that one row uses */
     int64_t kv_bytes;       /* of one position, all attention layers */
     int64_t kv_window_bytes; /* the part of kv_bytes in layers with a sliding window */
     int32_t window;         /* of those; 0: none */

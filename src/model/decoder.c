@@ -2,6 +2,7 @@
  * sequence of calls on a backend. Residual sums are the epilogue of the last product of each half layer. */
 #include "model/decoder.h"
 #include "base/alloc.h"
+#include "model/moe.h"
 #include <string.h>
 
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -9,8 +10,9 @@ static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 static void workspace_widths(const vb__model_config *c, int64_t *wide, int64_t *wide2, int64_t *mix) {
     int64_t q = (int64_t)c->heads * c->head_dim, kv = (int64_t)c->kv_heads * c->head_dim;
     int64_t vd = (int64_t)c->lin_nv * c->lin_dv, ch = 2 * (int64_t)c->lin_nk * c->lin_dk + vd;
-    *wide = max64(max64((c->output_gate ? 2 * q : q) + 2 * kv, ch + vd + 2 * (int64_t)c->lin_nv), c->intermediate);
-    *wide2 = max64(max64(q, ch), c->intermediate);
+    int64_t mlp = max64(c->intermediate, max64(c->expert_intermediate, c->shared_intermediate));
+    *wide = max64(max64((c->output_gate ? 2 * q : q) + 2 * kv, ch + vd + 2 * (int64_t)c->lin_nv), mlp);
+    *wide2 = max64(max64(q, ch), mlp);
     *mix = max64(vd, 1);
 }
 
@@ -19,7 +21,7 @@ int64_t vb__workspace_bytes(const vb__model_config *c, int32_t max_rows) {
     workspace_widths(c, &wide, &wide2, &mix);
     int64_t row = 2 * (int64_t)c->hidden + wide + wide2 + mix + (c->mtp_layers != 0 ? 2 * (int64_t)c->hidden : 0) +
                   c->rope.rotated;
-    return row * (int64_t)sizeof(float) * max_rows;
+    return (row * max_rows + vb__moe_floats(c, max_rows)) * (int64_t)sizeof(float);
 }
 
 static vb_err take(vb__backend *be, int64_t floats, float **out) {
@@ -48,6 +50,8 @@ vb_err vb__workspace_create(const vb__model *m, int32_t max_rows, int32_t max_se
     if (m->mtp != NULL) VB_TRY_OUT(take(m->be, 2 * (int64_t)max_rows * c->hidden, &ws->pair));
     VB_TRY_OUT(take(m->be, (int64_t)max_rows * (c->rope.rotated / 2), &ws->rope.cos));
     VB_TRY_OUT(take(m->be, (int64_t)max_rows * (c->rope.rotated / 2), &ws->rope.sin));
+    if (c->experts > 0) VB_TRY_OUT(take(m->be, vb__moe_floats(c, max_rows), &ws->moe));
+    VB_TRY_OUT(vb__moe_host_create(c, max_rows, &ws->moe_host));
     ws->seqs = vb__calloc(VB_TAG_SCRATCH, (size_t)max_seqs, sizeof *ws->seqs);
     ws->ids = vb__calloc(VB_TAG_SCRATCH, (size_t)max_rows, sizeof *ws->ids);
     ws->pos = vb__calloc(VB_TAG_SCRATCH, (size_t)max_rows, sizeof *ws->pos);
@@ -66,8 +70,9 @@ out:
 void vb__workspace_destroy(vb__workspace *ws) {
     if (ws == NULL) return;
     vb__backend *be = ws->be;
-    float *const bufs[] = {ws->x, ws->h, ws->wide, ws->wide2, ws->mix, ws->pair, ws->rope.cos, ws->rope.sin};
+    float *const bufs[] = {ws->x, ws->h, ws->wide, ws->wide2, ws->mix, ws->pair, ws->moe, ws->rope.cos, ws->rope.sin};
     for (size_t i = 0; i < sizeof bufs / sizeof bufs[0]; i++) be->ops->free(be, bufs[i]);
+    vb__moe_host_destroy(ws->moe_host);
     vb__free(ws->seqs);
     vb__free(ws->ids);
     vb__free(ws->pos);
@@ -148,7 +153,8 @@ void vb__layer_forward(const vb__model *m, const vb__layer *l, vb__workspace *ws
     if (l->type == VB_LAYER_LINEAR) mixer_delta(m, l, ws, rows, n_seqs);
     else mixer_attention(m, l, ws, rows, n_seqs, m->head_chunk);
     be->ops->rmsnorm(be, ws->h, c->hidden, ws->x, c->hidden, l->norm_post, rows, c->hidden, c->eps);
-    mlp_dense(m, l, ws, rows);
+    if (l->experts != NULL) vb__moe_forward(m, l, ws, rows);
+    else mlp_dense(m, l, ws, rows);
 }
 
 /* ---- The call ------------------------------------------------------------------------------------------------ */

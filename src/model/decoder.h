@@ -12,6 +12,8 @@ struct vb__workspace {
     float *wide2;      /* (rows, wide2): attention output, conv output; up of the MLP */
     float *mix;        /* (rows, mix): delta-net output */
     float *pair;       /* (rows, 2*hidden): MTP input */
+    float *moe;        /* scratch of experts (moe.c), with moe_host; NULL: no experts */
+    struct vb__moe_host *moe_host;
     vb__rope_table rope;
     vb__seq_rows *seqs; /* [max_seqs] */
     int32_t *ids, *pos; /* [max_rows] host */

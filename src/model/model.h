@@ -9,6 +9,11 @@
 #include "model/checkpoint.h"
 #include "model/config.h"
 
+/* One expert, or the shared one. */
+typedef struct vb__expert {
+    vb__weight *gate, *up, *down; /* (width, hidden) x 2, (hidden, width) */
+} vb__expert;
+
 /* Mixer and MLP weights of one layer. Pointers that a kind does not use are NULL. Vectors are device f32. */
 typedef struct vb__layer {
     vb__layer_type type;
@@ -26,6 +31,11 @@ typedef struct vb__layer {
     vb__delta_layout delta;
     /* dense MLP */
     vb__weight *gate, *up, *down;         /* (intermediate, hidden) x 2, (hidden, intermediate) */
+    /* mixture of experts */
+    vb__weight *router;      /* (experts, hidden) */
+    vb__expert *experts;     /* [cfg.experts] */
+    vb__expert shared;
+    vb__weight *shared_gate; /* (1, hidden) */
 } vb__layer;
 
 /* The MTP head: one full-attention layer behind a projection of [embedding ; hidden]. */

@@ -160,6 +160,29 @@ static vb_err bind_delta(binder *b, const char *p, vb__layer *l) {
     return bind_vector(b, name_of(&nb, p, "linear_attn.norm"), VB_VECTOR_PLAIN, c->lin_dv, &l->gated_norm);
 }
 
+static vb_err bind_expert(binder *b, const char *p, int64_t width, vb__expert *e) {
+    int64_t h = b->m->cfg.hidden;
+    name_buf nb;
+    VB_TRY(bind_matrix(b, name_of(&nb, p, "gate_proj"), width, h, &e->gate));
+    VB_TRY(bind_matrix(b, name_of(&nb, p, "up_proj"), width, h, &e->up));
+    return bind_matrix(b, name_of(&nb, p, "down_proj"), h, width, &e->down);
+}
+
+static vb_err bind_moe(binder *b, const char *p, vb__layer *l) {
+    const vb__model_config *c = &b->m->cfg;
+    name_buf nb;
+    VB_TRY(bind_matrix(b, name_of(&nb, p, "mlp.gate"), c->experts, c->hidden, &l->router));
+    l->experts = vb__calloc(VB_TAG_ENGINE, (size_t)c->experts, sizeof *l->experts);
+    if (l->experts == NULL) return vb__fail(b->err, VB_E_MEMORY, "model: out of memory");
+    for (int32_t e = 0; e < c->experts; e++) {
+        name_buf one;
+        (void)snprintf(one.s, sizeof one.s, "%smlp.experts.%d.", p, e);
+        VB_TRY(bind_expert(b, one.s, c->expert_intermediate, &l->experts[e]));
+    }
+    VB_TRY(bind_expert(b, name_of(&nb, p, "mlp.shared_expert."), c->shared_intermediate, &l->shared));
+    return bind_matrix(b, name_of(&nb, p, "mlp.shared_expert_gate"), 1, c->hidden, &l->shared_gate);
+}
+
 static vb_err bind_layer(binder *b, const char *p, vb__layer *l) {
     const vb__model_config *c = &b->m->cfg;
     name_buf nb;
@@ -167,6 +190,7 @@ static vb_err bind_layer(binder *b, const char *p, vb__layer *l) {
     VB_TRY(bind_vector(b, name_of(&nb, p, "post_attention_layernorm"), VB_VECTOR_NORM, c->hidden, &l->norm_post));
     if (l->type == VB_LAYER_LINEAR) VB_TRY(bind_delta(b, p, l));
     else VB_TRY(bind_attention(b, p, l));
+    if (c->experts > 0) return bind_moe(b, p, l);
     VB_TRY(bind_matrix(b, name_of(&nb, p, "mlp.gate_proj"), c->intermediate, c->hidden, &l->gate));
     VB_TRY(bind_matrix(b, name_of(&nb, p, "mlp.up_proj"), c->intermediate, c->hidden, &l->up));
     return bind_matrix(b, name_of(&nb, p, "mlp.down_proj"), c->hidden, c->intermediate, &l->down);
@@ -205,7 +229,7 @@ static int64_t total_elements(const vb__model_config *c) {
     int64_t h = c->hidden, vd = (int64_t)c->lin_nv * c->lin_dv, ch = 2 * (int64_t)c->lin_nk * c->lin_dk + vd;
     int64_t q = (int64_t)c->heads * c->head_dim, kv = (int64_t)c->kv_heads * c->head_dim, sum = c->vocab * h;
     for (int32_t i = 0; i < c->layers; i++) {
-        sum += 3 * h * c->intermediate;
+        sum += 3 * h * (c->intermediate + c->shared_intermediate + (int64_t)c->experts * c->expert_intermediate);
         if (c->layer_type[i] == VB_LAYER_LINEAR) sum += h * (ch + 2 * vd + 2 * (int64_t)c->lin_nv);
         else sum += h * ((c->output_gate ? 3 : 2) * q + 2 * kv);
     }
@@ -250,9 +274,6 @@ static vb_err refuse_unsupported(const vb__weight_source *src, vb_error *err) {
     if (c->arch == VB_ARCH_DFLASH)
         return vb__fail(err, VB_E_UNSUPPORTED, "%s: is a DFlash drafter, expected a model (a drafter goes with --draft dflash:PATH)",
                         src->path);
-    if (c->experts > 0)
-        return vb__fail(err, VB_E_UNSUPPORTED, "%s: is a mixture of %d experts (%s), which can be quantised but not run",
-                        src->path, c->experts, vb__arch_name(c->arch));
     if (c->mlp_bias)
         return vb__fail(err, VB_E_UNSUPPORTED, "%s: has biases in its MLPs (mlp_bias), expected none", src->path);
     return VB_OK;
@@ -292,12 +313,22 @@ vb_err vb__model_load_drafter(const vb__weight_source *src, vb__backend *be, vb_
     return src->finish(src->self, err);
 }
 
-static void layer_destroy(vb__backend *be, vb__layer *l) {
-    vb__weight *const w[] = {l->q, l->k, l->v, l->o, l->qkv, l->z, l->b, l->a, l->out, l->gate, l->up, l->down};
+static void expert_destroy(vb__backend *be, const vb__expert *e) {
+    be->ops->weight_destroy(be, e->gate);
+    be->ops->weight_destroy(be, e->up);
+    be->ops->weight_destroy(be, e->down);
+}
+
+static void layer_destroy(vb__backend *be, vb__layer *l, int32_t experts) {
+    vb__weight *const w[] = {l->q, l->k, l->v, l->o, l->qkv, l->z, l->b, l->a, l->out, l->gate, l->up, l->down, l->router,
+                             l->shared_gate};
     float *const f[] = {l->norm_in, l->norm_post, l->q_bias, l->k_bias, l->v_bias, l->o_bias, l->q_norm,
                         l->k_norm, l->conv, l->neg_exp_a, l->dt_bias, l->gated_norm};
     for (size_t i = 0; i < sizeof w / sizeof w[0]; i++) be->ops->weight_destroy(be, w[i]);
     for (size_t i = 0; i < sizeof f / sizeof f[0]; i++) be->ops->free(be, f[i]);
+    expert_destroy(be, &l->shared);
+    for (int32_t e = 0; l->experts != NULL && e < experts; e++) expert_destroy(be, &l->experts[e]);
+    vb__free(l->experts);
 }
 
 void vb__model_destroy(vb__model *m) {
@@ -309,13 +340,13 @@ void vb__model_destroy(vb__model *m) {
 void vb__model_fini(vb__model *m) {
     vb__backend *be = m->be;
     if (be == NULL) return;
-    for (int32_t i = 0; m->layers != NULL && i < m->cfg.layers; i++) layer_destroy(be, &m->layers[i]);
+    for (int32_t i = 0; m->layers != NULL && i < m->cfg.layers; i++) layer_destroy(be, &m->layers[i], m->cfg.experts);
     if (m->mtp != NULL) {
         be->ops->free(be, m->mtp->norm_embedding);
         be->ops->free(be, m->mtp->norm_hidden);
         be->ops->free(be, m->mtp->norm);
         be->ops->weight_destroy(be, m->mtp->fc);
-        layer_destroy(be, &m->mtp->layer);
+        layer_destroy(be, &m->mtp->layer, m->cfg.experts);
     }
     if (m->head != m->embed) be->ops->weight_destroy(be, m->head);
     be->ops->weight_destroy(be, m->embed);

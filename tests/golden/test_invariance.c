@@ -138,6 +138,11 @@ static void bf16_model(void **state) {
     (void)state;
     check(&models[0]);
 }
+/* Experts see rows together whose other rows differ from case to case. */
+static void moe_model(void **state) {
+    (void)state;
+    check(&models[3]);
+}
 static void q4_model(void **state) {
     (void)state;
     check(&models[1]);
@@ -157,10 +162,12 @@ static void planted_split_is_caught(void **state) {
     assert_true(differ > 0);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(q4_model),
         cmocka_unit_test(bf16_model),
+        cmocka_unit_test(moe_model),
         cmocka_unit_test(q4_model_16_bit_activations),
         cmocka_unit_test(planted_split_is_caught),
     };

@@ -12,7 +12,8 @@ static const tiny qwen35[] = {{"qwen35", 0.065, 2.0e-3, NULL}, {"qwen35-mtp", 0.
 static const tiny dense[] = {{"llama-default", 0.036, 5.9e-4, NULL}, {"llama-rope3", 0.031, 4.4e-4, NULL},
                              {"llama-yarn", 0.048, 1.2e-3, NULL},    {"llama-linear", 0.024, 3.1e-4, NULL},
                              {"qwen2", 0.032, 4.5e-4, NULL},         {"qwen3", 0.018, 1.6e-4, NULL}};
-static const tiny gguf[] = {{"llama-rope3", 0.031, 4.4e-4, "model.gguf"}};
+static const tiny moe[] = {{"qwen35-moe", 0.039, 7.9e-4, NULL}, {"qwen35-moe-text", 0.039, 7.9e-4, NULL}};
+static const tiny gguf[] = {{"llama-rope3", 0.031, 4.4e-4, "model.gguf"}, {"qwen35-moe", 0.039, 7.9e-4, "model.gguf"}};
 
 static const vb__st_tensor *tensor(const vb__safetensors *s, const char *name) {
     for (int32_t i = 0; i < s->count; i++)
@@ -88,6 +89,11 @@ static void dense_models(void **state) {
     for (size_t i = 0; i < sizeof dense / sizeof *dense; i++) check_model(&dense[i]);
 }
 
+static void moe_models(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof moe / sizeof *moe; i++) check_model(&moe[i]);
+}
+
 static void gguf_models(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof gguf / sizeof *gguf; i++) check_model(&gguf[i]);
@@ -99,6 +105,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(qwen35_models),
         cmocka_unit_test(dense_models),
+        cmocka_unit_test(moe_models),
         cmocka_unit_test(gguf_models),
     };
     int rc = cmocka_run_group_tests(tests, NULL, NULL);

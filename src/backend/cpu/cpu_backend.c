@@ -69,6 +69,8 @@ static const vb__backend_ops cpu_ops = {
     .swiglu = vb__cpu_swiglu,
     .gather_rows = vb__cpu_gather_rows,
     .argmax = vb__cpu_argmax,
+    .route = vb__cpu_route,
+    .combine = vb__cpu_combine,
     .delta_commit = vb__cpu_delta_commit,
 };
 

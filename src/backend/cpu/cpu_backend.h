@@ -1,5 +1,5 @@
 /* Inside of the CPU backend, shared by its launcher files (cpu_linear.c, cpu_rowwise.c, cpu_attention.c,
- * cpu_delta.c). Launchers divide work over output elements, heads and sequences and call kernels of one level. */
+ * cpu_delta.c, cpu_moe.c). Launchers divide work over output elements, heads and sequences and call kernels of one level. */
 #ifndef VB_BACKEND_CPU_BACKEND_H
 #define VB_BACKEND_CPU_BACKEND_H
 #include "backend/backend.h"
@@ -59,5 +59,8 @@ void vb__cpu_delta_fini(vb__cpu_backend *be);
 void vb__cpu_conv(vb__backend *be, const vb__conv_args *a);
 void vb__cpu_delta(vb__backend *be, const vb__delta_args *a);
 void vb__cpu_delta_commit(vb__backend *be, const vb__delta_layout *lay, const vb__seq_rows *seqs, int32_t n_seqs);
+
+void vb__cpu_route(vb__backend *be, float *x, int64_t xs, int32_t rows, int32_t n, int32_t used, int32_t *ids, float *w);
+void vb__cpu_combine(vb__backend *be, const vb__combine_args *a);
 
 #endif

@@ -40,6 +40,8 @@ void vb__kernels_init(vb__kernels *k, vb__cpu_level level) {
     k->conv = vb__conv_ref;
     k->delta = vb__delta_ref;
     k->delta_gates = vb__delta_gates_ref;
+    k->route = vb__route_ref;
+    k->combine = vb__combine_ref;
     if (level < VB_CPU_AVX2) return;
     /* AVX2 */
     k->rmsnorm = vb__rmsnorm_avx2;
@@ -54,6 +56,8 @@ void vb__kernels_init(vb__kernels *k, vb__cpu_level level) {
     k->conv = vb__conv_avx2;
     k->delta = vb__delta_avx2;
     k->delta_gates = vb__delta_gates_avx2;
+    k->route = vb__route_avx2;
+    k->combine = vb__combine_avx2;
     k->kv_append = vb__kv_append_avx2;
     k->attn_blocks = vb__attn_blocks_avx2;
     k->attn_fold = vb__attn_fold_avx2;
@@ -75,6 +79,8 @@ void vb__kernels_init(vb__kernels *k, vb__cpu_level level) {
     k->conv = vb__conv_avx512;
     k->delta = vb__delta_avx512;
     k->delta_gates = vb__delta_gates_avx512;
+    k->route = vb__route_avx512;
+    k->combine = vb__combine_avx512;
     if (level < VB_CPU_AMX) return;
     /* AMX */
     k->attn_blocks = vb__attn_blocks_amx;

@@ -10,6 +10,7 @@
 #include "backend/ops/kv_append.h"
 #include "backend/ops/rmsnorm.h"
 #include "backend/ops/rope.h"
+#include "backend/ops/route.h"
 #include "backend/ops/act_quant.h"
 #include "backend/ops/linear_bf16.h"
 #include "backend/ops/linear_q.h"
@@ -39,6 +40,9 @@ typedef struct vb__kernels {
     vb__conv_fn *conv;
     vb__delta_fn *delta;
     vb__delta_gates_fn *delta_gates;
+    /* experts (cpu_moe.c) */
+    vb__route_fn *route;
+    vb__combine_fn *combine;
 } vb__kernels;
 
 void vb__kernels_init(vb__kernels *k, vb__cpu_level level);
