@@ -241,11 +241,17 @@ VB_INLINE void blocks(int planes, int seg, int bits, const vb__linear_q_args *g,
                 int32_t r0 = b * VB_ROW_BLOCK, nb = vb__row_block(x->rows, r0);
                 const float *dd = vb__qact_dd(x, r0) + (int64_t)(k / seg) * 2 * nb;
                 const int32_t *sums = vb__qact_sums(x, r0) + (int64_t)(k / seg) * nb;
+                /* The input lies in L2; tile loads do not wake the prefetch from there, so the next block is asked for. */
+                int32_t soon_r0 = b + 1 < n_blocks ? r0 + VB_ROW_BLOCK : r0, soon_nb = vb__row_block(x->rows, soon_r0);
+                const int8_t *soon = vb__qact_block(x, soon_r0) + (int64_t)k * planes * soon_nb;
                 __m512 acc[16];
 #pragma GCC unroll 16
                 for (int r = 0; r < 16; r++) acc[r] = _mm512_setzero_ps();
                 for (int32_t i = 0; i < s.segs; i++) {
                     NEXT_PRODUCT();
+#pragma GCC unroll 16
+                    for (int j = 0; j < 16 * planes * seg; j += 64) _mm_prefetch(soon + j, _MM_HINT_T0);
+                    soon += (int64_t)soon_nb * planes * seg;
                     if (k == 0 && 2 * i < nb) vb__expect_store(g, p, r0 + 2 * i, nb - 2 * i < 2 ? nb - 2 * i : 2);
                     if (b < 2) {
                         for (int32_t j = 0; j < per_step; j++) _mm_prefetch(next + j * 64, _MM_HINT_T1);
