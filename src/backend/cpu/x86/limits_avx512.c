@@ -48,6 +48,8 @@ uint64_t vb__read_loop_avx512(const uint8_t *p, int64_t bytes) {
         _mm_prefetch(p + i + 4288, _MM_HINT_T0);
         for (int j = 0; j < 4; j++) s[j] = _mm512_add_epi64(s[j], _mm512_loadu_si512(p + i + 64 * j));
     }
-    s[0] = _mm512_add_epi64(_mm512_add_epi64(s[0], s[1]), _mm512_add_epi64(s[2], s[3]));
-    return (uint64_t)_mm512_reduce_add_epi64(s[0]);
+    uint64_t lane[8], sum = 0; /* unsigned: any value keeps the loads alive */
+    _mm512_storeu_si512(lane, _mm512_add_epi64(_mm512_add_epi64(s[0], s[1]), _mm512_add_epi64(s[2], s[3])));
+    for (int j = 0; j < 8; j++) sum += lane[j];
+    return sum;
 }
