@@ -2,7 +2,7 @@
 #include "linear_support.h"
 
 enum { MAX_ROWS = 512, GUARD = 3 };
-static int n_levels;
+static int n_levels, first_level;
 
 static int check_matrix(const vb__matrix *m, int values, const int *row_counts, int n_counts) {
     int bad = 0, most = 0;
@@ -15,7 +15,7 @@ static int check_matrix(const vb__matrix *m, int values, const int *row_counts, 
     for (int64_t i = 0; i < rs * most; i++) res[i] = uniform();
     for (int i = 0; i < m->n; i++) bias[i] = uniform();
     oracle_bf16(m, x, xs, most, want);
-    for (int level = 0; level < n_levels && !bad; level++) {
+    for (int level = first_level; level < n_levels && !bad; level++) {
         vb__cpu_backend *be = backend(level, 1 + level % 2, 8, MAX_ROWS, m->k);
         vb__weight *w;
         vb_error err;
@@ -82,8 +82,11 @@ static void planted_fault_is_caught(void **state) {
     static const int one[] = {1}, two[] = {2};
     vb__matrix m = plain_matrix(VB_MATRIX_BF16, 64, 512, 0);
     vb__fault_set(VB_FAULT_LINEAR_ROWS);
-    assert_false(check_matrix(&m, 0, one, 1));
-    assert_true(check_matrix(&m, 0, two, 1));
+    for (; first_level < n_levels; first_level++) {
+        assert_false(check_matrix(&m, 0, one, 1));
+        assert_true(check_matrix(&m, 0, two, 1));
+    }
+    first_level = 0;
     vb__fault_set(VB_FAULT_NONE);
     matrix_free(&m);
 }

@@ -2,7 +2,7 @@
 #include "linear_support.h"
 
 enum { MAX_ROWS = 512, GUARD = 3 };
-static int n_levels;
+static int n_levels, first_level;
 
 /* One matrix, every level, some row counts: bits, and nothing written outside y. */
 static int check_matrix(const vb__matrix *m, int values, int activations, const int *row_counts, int n_counts) {
@@ -16,7 +16,7 @@ static int check_matrix(const vb__matrix *m, int values, int activations, const 
     for (int64_t i = 0; i < rs * most; i++) res[i] = uniform();
     for (int i = 0; i < m->n; i++) bias[i] = uniform();
     oracle_q(m, x, xs, most, activations, want);
-    for (int level = 0; level < n_levels && !bad; level++) {
+    for (int level = first_level; level < n_levels && !bad; level++) {
         vb__cpu_backend *be = backend(level, 1 + level % 2, activations, MAX_ROWS, m->k);
         vb__weight *w;
         vb_error err;
@@ -160,12 +160,12 @@ static void planted_fault_is_caught(void **state) {
     static const int one[] = {1}, two[] = {2};
     vb__matrix m = affine_matrix(40, 512, 4, 64, VB_SCALE_BF16, 0), m2 = affine_matrix(40, 1024, 8, 128, VB_SCALE_BF16, 0);
     vb__fault_set(VB_FAULT_LINEAR_ROWS);
-    int levels_here = n_levels;
-    for (int level = 0; level < levels_here; level++) {
+    for (; first_level < n_levels; first_level++) {
         assert_false(check_matrix(&m, 0, 8, one, 1));
         assert_true(check_matrix(&m, 0, 8, two, 1));
         assert_true(check_matrix(&m2, 0, 16, two, 1));
     }
+    first_level = 0;
     vb__fault_set(VB_FAULT_NONE);
     matrix_free(&m);
     matrix_free(&m2);

@@ -148,7 +148,8 @@ static void product_q(const linear_job *j, const vb__linear_out *o, int32_t p0, 
     const float *residual = o->residual == NULL ? NULL : o->residual + j->row0 * o->rs;
     const vb__qact *x = &j->be->linear->q[form_of(o->w) - 1];
     vb__linear_q_args a = {&w->q, x, y, o->ys, o->bias, residual, o->rs, scratch};
-    int32_t half = w->q.k / 2 / w->q.unit * w->q.unit;
+    /* Inside the first slice: at a slice's end the two sums would be the contract's own. */
+    int32_t half = (w->q.k < VB_SLICE ? w->q.k : VB_SLICE) / 2 / w->q.unit * w->q.unit;
     if (x->rows == 1 || half == 0 || !vb__fault_is(VB_FAULT_LINEAR_ROWS)) {
         j->be->k.linear_q(&a, p0, p1);
         return;
