@@ -23,7 +23,7 @@ typedef struct values {
 static const vb__opt g_opts[] = {
     {"model", 'm', VB_OPT_STRING, "MODEL", AT(model), 0, 0, NULL, "The model; without it the embedded one"},
     {"draft", 0, VB_OPT_STRING, "KIND", AT(draft), 0, 0, NULL,
-     "Which drafters: auto (all that fit), lookup, mtp, dflash[:PATH]"},
+     "Which drafters: auto (all that fit), lookup, mtp, dflash[:PATH], model:PATH"},
     {"prompt-file", 0, VB_OPT_LIST, "FILE", AT(prompts), 0, TEXTS, NULL,
      "A prompt of yours (repeatable); without any, built-in ones"},
     {"tokens", 'n', VB_OPT_INT, "N", AT(tokens), 16, 1024, NULL, "Tokens of an answer; default 128"},

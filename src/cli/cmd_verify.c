@@ -22,7 +22,7 @@ static const vb__opt g_verify_opts[] = {
      "A sample of the grid, in under a minute for a small model (the default)"},
     {"full", 0, VB_OPT_FLAG, NULL, AT(full), 0, 0, NULL, "The whole grid: a soak"},
     {"draft", 0, VB_OPT_STRING, "KIND", AT(draft), 0, 0, NULL,
-     "The drafters in the grid: auto (all that fit), none, lookup, mtp, dflash[:PATH]"},
+     "The drafters in the grid: auto (all that fit), none, lookup, mtp, dflash[:PATH], model:PATH"},
     {"activations", 0, VB_OPT_CHOICE, "8|16", AT(activations), 0, 0, NULL,
      "Bits of an activation in quantised products; default 8"},
     {"certificate", 0, VB_OPT_STRING, "FILE", AT(certificate), 0, 0, NULL,

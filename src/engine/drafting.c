@@ -6,6 +6,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "engine/draft_lookup.h"
+#include "engine/draft_model.h"
 #include "engine/draft_policy.h"
 #include "engine/engine.h"
 #include "engine/gate.h"
@@ -21,6 +22,7 @@ struct vb__draft_slot {
     bool mtp_last;      /* last_hidden is the trunk's hidden row mtp_rows (its token was not known yet) */
     float *last_hidden; /* device [hidden] */
     vb__seq *dseq;      /* DFlash context: one row per committed position */
+    vb__seq *mseq;      /* of the draft model; it lags behind */
     bool mtp_broken, dflash_broken; /* rows are missing: no proposals until the sequence starts again */
     vb__draft_beliefs beliefs;
     int32_t kind, width, match; /* of the last proposal */
@@ -34,6 +36,7 @@ typedef struct vb__drafting {
     bool auto_kind;
     vb__dflash *dflash;
     vb__page_pool *dpages;
+    vb__draft_model *model;
     float *mtp_in, *mtp_out; /* device (max_rows + 1, hidden), (1, hidden) x 2 */
     float *block_hidden;     /* device (VB_LIMIT_DRAFT_WIDTH, hidden) */
     vb__draft_costs costs;
@@ -111,12 +114,30 @@ static vb_err open_dflash(vb__engine *e, const char *path, vb_error *err) {
 }
 
 /* "<model>-dflash" beside the model folder, if there is one. */
-static bool sibling(const vb__engine *e, char *buf, size_t size) {
-    size_t n = strlen(e->path);
-    while (n > 1 && e->path[n - 1] == '/') n--;
+static bool sibling(const char *model, char *buf, size_t size) {
+    size_t n = strlen(model);
+    while (n > 1 && model[n - 1] == '/') n--;
     struct stat st;
-    int len = snprintf(buf, size, "%.*s-dflash", (int)n, e->path);
+    int len = snprintf(buf, size, "%.*s-dflash", (int)n, model);
     return len > 0 && (size_t)len < size && stat(buf, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+void vb__drafting_widen(const char *model, const char *spec, vb__cpu_backend_options *bo) {
+    char path[4096];
+    if (spec == NULL || strcmp(spec, "auto") == 0 || strcmp(spec, "dflash") == 0) {
+        if (!sibling(model, path, sizeof path)) return;
+        spec = path;
+    } else if (strncmp(spec, "model:", 6) == 0 || strncmp(spec, "dflash:", 7) == 0) spec = strchr(spec, ':') + 1;
+    else return;
+    vb__checkpoint *ck;
+    vb_error why;
+    if (vb__checkpoint_open(spec, &ck, &why) != VB_OK) return;
+    const vb__model_config *c = vb__checkpoint_config(ck);
+    int32_t k = vb__model_max_k(c);
+    if (k > bo->max_k) bo->max_k = k;
+    if (c->heads > bo->max_heads) bo->max_heads = c->heads;
+    if (c->head_dim > bo->max_head_dim) bo->max_head_dim = c->head_dim;
+    vb__checkpoint_close(ck);
 }
 
 static vb_err open_kinds(vb__engine *e, const char *spec, vb_error *err) {
@@ -130,7 +151,7 @@ static vb_err open_kinds(vb__engine *e, const char *spec, vb_error *err) {
         d->auto_kind = true;
         d->kinds |= 1u << VB_DRAFT_LOOKUP;
         if (e->model->mtp != NULL) VB_TRY(open_mtp(e, err));
-        if (sibling(e, path, sizeof path) && open_dflash(e, path, &why) != VB_OK)
+        if (sibling(e->path, path, sizeof path) && open_dflash(e, path, &why) != VB_OK)
             vb__log(VB_LOG_WARN, "draft", "auto leaves out dflash: %s", why.text);
         return VB_OK;
     }
@@ -141,12 +162,15 @@ static vb_err open_kinds(vb__engine *e, const char *spec, vb_error *err) {
     }
     if (kind == VB_DRAFT_MTP && arg == NULL) return open_mtp(e, err);
     if (kind == VB_DRAFT_DFLASH) {
-        if (arg == NULL && !sibling(e, path, sizeof path))
+        if (arg == NULL && !sibling(e->path, path, sizeof path))
             return vb__fail(err, VB_E_NOT_FOUND, "--draft dflash: %s: no such folder, expected a drafter there or dflash:PATH", path);
         return open_dflash(e, arg != NULL ? arg : path, err);
     }
-    if (kind == VB_DRAFT_MODEL)
-        return vb__fail(err, VB_E_UNSUPPORTED, "--draft model: a second model as drafter is not supported in this version");
+    if (kind == VB_DRAFT_MODEL && arg != NULL && arg[0] != '\0') {
+        VB_TRY(vb__draft_model_open(arg, e->model, e->max_rows, vb__page_pool_count(e->pages) + e->parallel, &d->model, err));
+        d->kinds |= 1u << VB_DRAFT_MODEL;
+        return VB_OK;
+    }
     return vb__fail(err, VB_E_ARGUMENT, "--draft: unknown '%s', expected auto, none, lookup, mtp, dflash[:PATH] or model:PATH", spec);
 }
 
@@ -160,6 +184,7 @@ static vb_err open_slot(vb__engine *e, vb__slot *s, vb_error *err) {
     if (d->kinds >> VB_DRAFT_DFLASH & 1)
         VB_TRY(vb__seq_create(vb__dflash_model(d->dflash), d->dpages, e->ctx + VB_LIMIT_DRAFT_WIDTH, e->max_rows, 0,
                               &s->draft->dseq, err));
+    if (d->kinds >> VB_DRAFT_MODEL & 1) VB_TRY(vb__draft_model_seq(d->model, e->ctx, &s->draft->mseq, err));
     return VB_OK;
 }
 
@@ -188,6 +213,7 @@ void vb__drafting_close(vb__engine *e) {
         vb__lookup_destroy(s->lookup);
         e->be->ops->free(e->be, s->last_hidden);
         vb__seq_destroy(s->dseq);
+        vb__seq_destroy(s->mseq);
         vb__free(s);
         e->slots[i].draft = NULL;
     }
@@ -197,6 +223,7 @@ void vb__drafting_close(vb__engine *e) {
     e->be->ops->free(e->be, d->block_hidden);
     vb__page_pool_destroy(d->dpages);
     vb__dflash_destroy(d->dflash);
+    vb__draft_model_close(d->model);
     vb__free(d);
     e->drafting = NULL;
 }
@@ -220,6 +247,7 @@ void vb__drafting_forget(vb__engine *e, vb__slot *s) {
     ds->mtp_last = ds->mtp_broken = ds->dflash_broken = false;
     if (ds->lookup != NULL) vb__lookup_reset(ds->lookup);
     if (ds->dseq != NULL) vb__seq_reset(ds->dseq);
+    if (ds->mseq != NULL) vb__seq_reset(ds->mseq);
 }
 
 bool vb__drafting_wants_hidden(const vb__engine *e) {
@@ -294,6 +322,18 @@ static vb_err propose_dflash(vb__engine *e, vb__slot *s, int32_t *out, int32_t d
     return VB_OK;
 }
 
+static vb_err propose_model(vb__engine *e, vb__slot *s, int32_t *out, int32_t drafts, int32_t *made) {
+    vb__drafting *d = e->drafting;
+    const vb__req *r = s->req;
+    *made = 0;
+    for (int32_t i = 0; i < drafts; i++) {
+        VB_TRY(vb__draft_model_next(d->model, s->draft->mseq, r->tokens, r->fed + 1, out, i, e->logits, NULL));
+        VB_TRY(draft_choose(e, r, e->logits, r->fed + i, &out[i]));
+        *made = i + 1;
+    }
+    return VB_OK;
+}
+
 /* Kinds that could propose now. */
 static uint32_t ready_kinds(const vb__engine *e, const vb__slot *s) {
     const struct vb__draft_slot *ds = s->draft;
@@ -363,8 +403,11 @@ int32_t vb__drafting_propose(vb__engine *e, vb__slot *s, int32_t *out, int32_t m
     if (width < 2) return 0;
     /* MTP writes rows behind the committed ones; the pages must be there. */
     if (vb__seq_reserve(s->seq, s->seq->length + width) != VB_OK) return 0;
-    double t1 = vb__now();
     vb_err code = VB_OK;
+    /* The prompt is no part of what a draft costs. */
+    if (c.kind == VB_DRAFT_MODEL && ds->mseq->length + VB_LIMIT_DRAFT_WIDTH < r->fed)
+        code = vb__draft_model_catch_up(d->model, ds->mseq, r->tokens, r->fed + 1, NULL);
+    double t1 = vb__now();
     switch (c.kind) {
     case VB_DRAFT_LOOKUP:
         made = n_found < width - 1 ? n_found : width - 1;
@@ -372,6 +415,9 @@ int32_t vb__drafting_propose(vb__engine *e, vb__slot *s, int32_t *out, int32_t m
         break;
     case VB_DRAFT_MTP: code = propose_mtp(e, s, out, width - 1, &made); break;
     case VB_DRAFT_DFLASH: code = propose_dflash(e, s, out, width - 1, &made); break;
+    case VB_DRAFT_MODEL:
+        if (code == VB_OK) code = propose_model(e, s, out, width - 1, &made);
+        break;
     default: break;
     }
     if (vb__fault_is(VB_FAULT_DRAFT_CRASH) && vb__req_count(r) >= 4) code = VB_E_INTERNAL;
@@ -456,6 +502,7 @@ void vb__drafting_commit(vb__engine *e, vb__slot *s, const float *hidden, int32_
     }
     if (d->kinds >> VB_DRAFT_DFLASH & 1)
         if (commit_dflash(e, s, row0, keep) != VB_OK) ds->dflash_broken = true;
+    if (ds->mseq != NULL) vb__draft_model_settle(ds->mseq, s->req->fed);
 }
 
 void vb__drafting_observe(vb__engine *e, int32_t n_seqs, int32_t rows, double draft_s, double verify_s) {

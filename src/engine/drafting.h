@@ -9,11 +9,15 @@
 
 struct vb__engine;
 struct vb__slot;
+struct vb__cpu_backend_options;
 struct vb_model_options;
 
 /* Reads the drafters that o->draft names and gates their widths. A drafter asked for by name that does not fit is an error
  * with both numbers; `auto` takes what fits. */
 VB_MUST_USE vb_err vb__drafting_open(struct vb__engine *e, const struct vb_model_options *o, vb_error *err);
+/* Before the backend is made: raises its bounds to what the drafter that `spec` names for the model at `model` needs. A
+ * drafter that cannot be read changes nothing; open says why. */
+void vb__drafting_widen(const char *model, const char *spec, struct vb__cpu_backend_options *bo);
 void vb__drafting_close(struct vb__engine *e);
 
 /* A request starts on a slot whose sequence holds seq->length tokens. */

@@ -160,9 +160,10 @@ vb_err vb__engine_open_source(const vb_model_options *o, const vb__weight_source
     if (e->prefill_chunk > VB_LIMIT_ROWS) e->prefill_chunk = VB_LIMIT_ROWS; /* longer chunks: several calls, same bits */
     e->max_rows = VB_LIMIT_ROWS;
     const vb__model_config *c = src->cfg;
-    const vb__cpu_backend_options bo = {.level = (int32_t)e->level, .threads = e->threads, .activations = o->activations,
+    vb__cpu_backend_options bo = {.level = (int32_t)e->level, .threads = e->threads, .activations = o->activations,
                                         .max_rows = e->max_rows, .max_k = vb__model_max_k(c), .max_heads = c->heads,
                                         .max_head_dim = c->head_dim > 128 ? c->head_dim : 128};
+    vb__drafting_widen(src->path, o->draft, &bo);
     TRY(vb__cpu_backend_create(&bo, &e->be, err));
     TRY(vb__model_load(src, e->be, o->progress == NULL ? NULL : vb__engine_load_progress, (void *)(uintptr_t)o, &e->model, err));
     e->model->head_chunk = o->head_chunk;
