@@ -2,8 +2,11 @@
  * model. */
 #include "base/alloc.h"
 #include "base/buffer.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/limits.h"
+#include "engine/chat_load.h"
+#include "engine/gguf_text.h"
 #include "engine/model_handle.h"
 #include "text/chat_template.h"
 #include "text/template_lines.h"
@@ -131,11 +134,26 @@ struct vb_tokenizer {
     vb__tokenizer *tok;
 };
 
+/* Opens `path` when it names a GGUF file; *is_gguf says so. */
+static vb_err open_gguf(const char *path, vb__gguf *g, bool *is_gguf, vb_error *err) {
+    size_t n = strlen(path);
+    *is_gguf = n > 5 && strcmp(path + n - 5, ".gguf") == 0 && vb__file_exists(path);
+    return *is_gguf ? vb__gguf_open(path, g, err) : VB_OK;
+}
+
 vb_err vb_tokenizer_open(const char *folder, vb_tokenizer **out, vb_error *err) {
     if (folder == NULL) return vb__fail(err, VB_E_ARGUMENT, "tokenizer: no folder");
     vb_tokenizer *t = vb__calloc(VB_TAG_TEXT, 1, sizeof *t);
     if (t == NULL) return vb__fail(err, VB_E_MEMORY, "tokenizer: out of memory");
-    vb_err code = vb__tokenizer_load(folder, &t->tok, err);
+    vb__gguf g;
+    bool gguf = false;
+    vb_err code = open_gguf(folder, &g, &gguf, err);
+    if (code == VB_OK && gguf) {
+        code = vb__gguf_tokenizer(&g, &t->tok, err);
+        vb__gguf_close(&g);
+    } else if (code == VB_OK) {
+        code = vb__tokenizer_load(folder, &t->tok, err);
+    }
     if (code != VB_OK) {
         vb__free(t);
         return code;
@@ -182,7 +200,19 @@ vb_err vb_template_render_folder(const char *folder, const char *template_path, 
     vb__chat_template *t = NULL;
     vb__jinja_result r = {0};
     char *text = NULL;
-    vb_err code = vb__chat_template_open(folder, template_path, &t, err);
+    vb__gguf g;
+    bool gguf = false;
+    vb_err code = open_gguf(folder, &g, &gguf, err);
+    if (code == VB_OK && gguf) {
+        vb__tokenizer *tok = NULL; /* names the texts of bos_token and so on */
+        code = vb__gguf_tokenizer(&g, &tok, err);
+        if (code == VB_OK) code = vb__chat_load(folder, template_path, &g, tok, &t, err);
+        if (code == VB_OK && t == NULL) code = vb__fail(err, VB_E_NOT_FOUND, "%s: no chat template, expected tokenizer.chat_template", folder);
+        vb__tokenizer_destroy(tok);
+        vb__gguf_close(&g);
+    } else if (code == VB_OK) {
+        code = vb__chat_template_open(folder, template_path, &t, err);
+    }
     if (code == VB_OK) code = vb__chat_template_render_json(t, json, len, &r, err);
     if (code == VB_OK && (text = vb__strndup(VB_TAG_TEXT, r.text, r.len)) == NULL)
         code = vb__fail(err, VB_E_MEMORY, "chat: out of memory");
