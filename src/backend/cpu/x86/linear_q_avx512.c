@@ -26,6 +26,10 @@ enum { GROUP = 6, FEW = 3 }; /* int8 rows that share a pass over bytes, over nib
 VB_INLINE void dots(int NP, int rows, int planes, int seg, int bits, const uint8_t *codes, int64_t panel,
                     const int8_t *a, const int8_t *a_low, __m512i *dot) {
     const __m512i low = _mm512_set1_epi8(0x0f), high = _mm512_set1_epi8((char)0xf0);
+    /* A base of its own for each panel: else gcc keeps the sums of base, stride and constant, one for every k, in vector
+     * registers, and the moves back take the multiplier's port. */
+    const uint8_t *base[2] = {codes, codes + panel};
+    __asm__("" : "+r"(base[0]), "+r"(base[1]));
     __m512i odd[2 * FEW];
 #pragma GCC unroll 12
     for (int i = 0; i < NP * rows; i++) {
@@ -37,8 +41,7 @@ VB_INLINE void dots(int NP, int rows, int planes, int seg, int bits, const uint8
         __m512i c0[2], c1[2];
 #pragma GCC unroll 2
         for (int p = 0; p < NP; p++) {
-            const uint8_t *at = codes + p * panel + k * VB_PANEL * bits / 8;
-            c0[p] = _mm512_loadu_si512(at);
+            c0[p] = _mm512_loadu_si512(base[p] + k * VB_PANEL * bits / 8);
             if (bits == 4) {
                 c1[p] = _mm512_and_si512(c0[p], high);
                 c0[p] = _mm512_and_si512(c0[p], low);
