@@ -102,7 +102,13 @@ VB_INLINE void square(int NB, int NP, const vb__linear_bf16_args *g, int32_t p, 
     VB_TILE_ZERO(1);
     VB_TILE_ZERO(2);
     VB_TILE_ZERO(3);
+    const float *y = g->y + r0 * g->ys + p * VB_PANEL;
     for (int32_t k = 0; k < w->kp; k += 32) {
+        if (k / 32 < nb0 + nb1) { /* the lines that this row will be stored to */
+            __asm__ volatile("prefetchw %0" : : "m"(*y));
+            __asm__ volatile("prefetchw %0" : : "m"(*(y + (NP - 1) * VB_PANEL)));
+            y += g->ys;
+        }
         VB_TILE_LOAD(4, x0, 64);
         VB_TILE_LOAD(6, v0, 64);
         VB_TILE_DPBF16(0, 4, 6);
