@@ -425,6 +425,6 @@ vb_err vb__http_start(vb__server *s, int listen_fd, vb_error *err) {
                                MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL, MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_NOTIFY_COMPLETED,
                                on_completed, s, MHD_OPTION_CONNECTION_LIMIT, (unsigned)VB_LIMIT_CONNECTIONS,
                                MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)VB_LIMIT_HEADER_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, 75u,
-                               MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
+                               MHD_OPTION_STRICT_FOR_CLIENT, 0, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
     return s->http != NULL ? VB_OK : vb__fail(err, VB_E_IO, "http: could not be started");
 }

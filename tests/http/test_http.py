@@ -1,0 +1,349 @@
+#!/usr/bin/env python3
+"""The server on the embedded model: framing, who may ask, fields, errors, disconnects, ends. Standard library only.
+
+usage: test_http.py PROGRAM [test names]"""
+import json, os, re, signal, socket, subprocess, sys, time, unittest
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from serving import Server, events, in_parallel, text_of
+
+PROGRAM = None
+HI = [{'role': 'user', 'content': 'Count from one to ten.'}]
+CHAT, TEXT = '/v1/chat/completions', '/v1/completions'
+
+
+def chat(**k): return {'messages': HI, 'max_tokens': 6, 'temperature': 0, **k}
+
+
+class Http(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls): cls.s = Server(PROGRAM, '--parallel', '8')
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.s.stop() == 0, cls.s.log()
+        assert 'ERROR' not in cls.s.log() and 'Sanitizer' not in cls.s.log(), cls.s.log()
+
+    def error(self, status, param, body, path=CHAT, **k):
+        s, h, b = self.s.post(path, body, **k)
+        self.assertEqual((s, b['error']['param']), (status, param), b)
+        self.assertTrue(h['x-request-id'].startswith('req_') and h['x-request-id'] == h['request-id'])
+        return b['error']
+
+    # ---- framing ----
+
+    def test_framing(self):
+        head = b'POST /tokenize HTTP/1.1\r\n'
+        for bad in (b'Host: localhost\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n{}',
+                    b'Host: localhost\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}',
+                    b'Host: localhost\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n',
+                    b'Host: localhost\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n',
+                    b'Host: localhost\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n',
+                    b'Host: localhost\r\nContent-Length: +2\r\n\r\n{}',
+                    b'Host: localhost\r\nContent-Length: -2\r\n\r\n{}',
+                    b'Host: localhost\r\nContent-Length: 2x\r\n\r\n{}',
+                    b'Content-Length: 2\r\n\r\n{}',
+                    b'Host: localhost\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}',
+                    b'Host: localhost\r\nContent-Length : 2\r\n\r\n{}'):
+            out, closed = self.s.raw(head + bad)
+            self.assertRegex(out, rb'^HTTP/1\.1 400 ', bad)
+            # the library repeats its own header for a length that is none (docs/security.md); the connection is closed all the same
+            if not re.search(rb'Length: [-+]|2x', bad): self.assertEqual(out.count(b'HTTP/1.1 '), 1, bad)
+            self.assertTrue(closed, bad)
+        out, _ = self.s.raw(b'GET /health HTTP/1.1\r\nHost: localhost\r\nX: ' + b'a' * 200000 + b'\r\n\r\n')
+        self.assertRegex(out, rb'^(HTTP/1\.1 4(13|31|14) |\Z)')
+        out, _ = self.s.raw(b'\x16\x03\x01\x02\x00\x01\x00' * 10 + b'\r\n\r\n')
+        self.assertNotIn(b' 200 ', out)
+        out, _ = self.s.raw(b'POST /tokenize HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n'
+                            b'7\r\n{"conte\r\n9;x=y\r\nnt":"hi"}\r\n0\r\n\r\n')
+        self.assertIn(b'"count":', out)
+        self.assertEqual(self.s.get('/health')[0], 200)
+
+    def test_keep_alive(self):
+        c = self.s.connect()
+        for path in ('/health', '/v1/models', '/slots?x=1', '/'):
+            c.request('GET', path)
+            r = c.getresponse()
+            self.assertEqual((r.status, r.getheader('Connection')), (200, None), path)
+            r.read()
+        for _ in range(2):
+            c.request('POST', '/tokenize', '{"content": "a b"}')
+            r = c.getresponse()
+            self.assertEqual(r.status, 200)
+            r.read()
+        c.close()
+
+    # ---- who may ask ----
+
+    def test_host_and_origin(self):
+        for host, want in (('localhost', 200), ('LOCALHOST:99', 200), ('127.0.0.1:1', 200), ('[::1]:5', 200), ('10.1.2.3', 200),
+                           ('evil.example', 403), ('localhost.evil.example', 403), ('127.0.0.1.evil.example', 403), ('', 403), ('a b', 403)):
+            self.assertEqual(self.s.get('/health', headers={'Host': host})[0], want, host)
+        h = {'Host': 'localhost:80'}
+        for more, want in (({'Origin': 'http://localhost:80'}, 200), ({'Origin': 'http://evil.example'}, 403), ({'Origin': 'null'}, 403),
+                           ({'Sec-Fetch-Site': 'cross-site'}, 403), ({'Sec-Fetch-Site': 'same-origin'}, 200),
+                           ({'Origin': 'http://localhost:80.evil.example'}, 403)):
+            self.assertEqual(self.s.get('/v1/models', headers={**h, **more})[0], want, more)
+            self.assertEqual(self.s.get('/', headers={**h, **more})[0], 200, more)
+        self.assertEqual(self.s.call('OPTIONS', CHAT, headers={**h, 'Origin': 'http://evil.example'})[0], 403)
+        # before the body: nothing of it is read
+        out, _ = self.s.raw(b'POST /v1/completions HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 1000000\r\n\r\n')
+        self.assertRegex(out, rb'^HTTP/1\.1 403 ')
+        self.assertEqual(self.s.call('HEAD', '/')[0], 200)
+
+    # ---- small endpoints ----
+
+    def test_small(self):
+        s, _, b = self.s.post('/tokenize', {'content': 'int main(<|im_end|>'})
+        self.assertEqual((s, b['tokens'][:3], b['max_model_len']), (200, [414, 2909, 7], 2048))
+        self.assertEqual(self.s.post('/v1/detokenize', {'tokens': b['tokens']})[2]['content'], 'int main(<|im_end|>')
+        self.assertGreater(self.s.post('/tokenize', {'content': 'int main(<|im_end|>', 'parse_special': False})[2]['count'], b['count'])
+        s, _, b = self.s.post('/apply-template', {'messages': HI})
+        self.assertIn('Count from one to ten.', b['prompt'])
+        s, _, m = self.s.post('/tokenize', {'messages': HI})
+        self.assertEqual(self.s.post('/detokenize', {'tokens': m['tokens']})[2]['content'], b['prompt'])
+        models = json.loads(self.s.get('/v1/models')[2])
+        self.assertEqual((models['object'], models['data'][0]['id'], models['data'][0]['context_length']), ('list', 'atto', 2048))
+        self.assertEqual(json.loads(self.s.get('/v1/models/any/thing')[2])['id'], 'any/thing')
+        self.assertEqual(len(json.loads(self.s.get('/slots')[2])), 8)
+        for line in self.s.get('/metrics')[2].decode().splitlines():
+            self.assertRegex(line, r'^(# (HELP|TYPE) verbatim_\w+ .+|verbatim_\w+(\{\w+="[^"]*"\})? [0-9.e+-]+)$')
+
+    def test_unknown(self):
+        self.assertEqual(self.s.get('/nothing')[0], 404)
+        self.assertEqual(self.s.call('POST', '/v1/messages', {})[0], 404)
+        s, h, _ = self.s.get(CHAT)
+        self.assertEqual((s, h['allow']), (405, 'POST, OPTIONS'))
+        self.assertEqual(self.s.call('PUT', '/health', b'x')[0], 405)
+
+    # ---- fields ----
+
+    def test_bad_fields(self):
+        for body in ('', '{', '[]', '"x"', '{"a":1}x', '\ufeff{}', '{"messages":' + '[' * 500, '{"a":1,"a":2}'):
+            s, _, b = self.s.call('POST', CHAT, body.encode())
+            self.assertEqual(s, 400, body)
+            self.assertEqual(json.loads(b)['error']['type'], 'invalid_request_error')
+        for param, value in (('temperature', 'hot'), ('temperature', -1), ('temperature', 1e9), ('top_p', 2), ('top_k', 1.5), ('min_p', -0.1),
+                             ('seed', 1.5), ('seed', '1'), ('n', 0), ('n', 17), ('stop', 5), ('stop', ['a'] * 17), ('stop', [1]),
+                             ('max_tokens', 'x'), ('max_completion_tokens', 1.5), ('logprobs', 1), ('logit_bias', {'x': 1}),
+                             ('logit_bias', {'1': 'a'}), ('logit_bias', {'99999999': 1}), ('stream', 'yes'), ('stream_options', 1),
+                             ('stream_options.include_usage', None), ('draft', 'dflash:/etc'), ('draft', 'model'), ('draft', 7),
+                             ('draft.width', None), ('verbatim', 1), ('presence_penalty', 'a'), ('frequency_penalty', 1e5),
+                             ('repetition_penalty', 0), ('tools', [{}]), ('tool_choice', 'required'), ('functions', []), ('audio', {}),
+                             ('response_format', {'type': 'json_object'}), ('reasoning_effort', 'high'), ('grammar', 'root ::= "a"'),
+                             ('model', 3), ('cache_prompt', 'x'), ('chat_template_kwargs', 1), ('chat_template_kwargs.messages', None),
+                             ('modalities', ['audio']), ('prediction', 'x'), ('messages', None), ('messages', []), ('messages[0].role', None),
+                             ('messages[0].content[0].type', None)):
+            body = chat(**{param: value})
+            if param == 'stream_options.include_usage': body = chat(stream_options={'include_usage': 3})
+            if param == 'draft.width': body = chat(draft={'kind': 'lookup', 'width': 99})
+            if param == 'chat_template_kwargs.messages': body = chat(chat_template_kwargs={'messages': 1})
+            if param == 'messages[0].role': body = chat(messages=[{'role': 'wizard', 'content': 'x'}])
+            if param == 'messages[0].content[0].type': body = chat(messages=[{'role': 'user', 'content': [{'type': 'image_url', 'image_url': 'x'}]}])
+            self.error(400, param, body)
+        for param, value in (('echo', True), ('suffix', 'x'), ('best_of', 2), ('prompt', None), ('prompt', 5), ('prompt', []),
+                             ('prompt', ['']), ('prompt', [1, 'a']), ('prompt', [-1]), ('prompt', [99999999]), ('logprobs', 21)):
+            self.error(400, param, {'prompt': 'a', 'max_tokens': 1, param: value}, path=TEXT)
+        self.error(400, 'top_logprobs', chat(top_logprobs=3))
+        self.error(400, 'top_logprobs', chat(logprobs=True, top_logprobs=21))
+        # null is absent, everywhere; unknown fields are ignored
+        keys = ('temperature', 'top_p', 'top_k', 'n', 'seed', 'stop', 'max_completion_tokens', 'logprobs', 'top_logprobs', 'logit_bias', 'stream',
+                'stream_options', 'draft', 'verbatim', 'tools', 'tool_choice', 'response_format', 'audio', 'functions', 'model', 'prediction')
+        s, _, b = self.s.post(CHAT, chat(**{k: None for k in keys}, user='me', metadata={'a': 1}, no_such_field=[1]))
+        self.assertEqual(s, 200, b)
+
+    def test_too_long(self):
+        e = self.error(400, 'prompt', {'prompt': [5] * 2048, 'max_tokens': 1}, path=TEXT)
+        self.assertEqual((e['code'], e['message']), ('context_length_exceeded', 'prompt is too long: 2048 tokens > 2047 maximum'))
+        self.assertEqual(self.s.call('POST', TEXT, headers={'Content-Length': str(1 << 30)})[0], 413)
+        e = self.error(400, None, '[' + '1,' * (2 << 20) + '1]')
+        s, _, b = self.s.post(TEXT, {'prompt': [5] * 2040, 'max_tokens': 100, 'ignore_eos': True})
+        self.assertEqual((s, b['usage']['completion_tokens'], b['choices'][0]['finish_reason']), (200, 8, 'length'))
+
+    def test_answers(self):
+        s, h, b = self.s.post(CHAT, chat(model='any', seed=7, verbatim=True))
+        self.assertEqual((s, b['model'], h['x-verbatim-seed'], b['verbatim']['seed']), (200, 'any', '7', 7))
+        text, sha = b['choices'][0]['message']['content'], b['verbatim']['logits_sha256']
+        self.assertEqual((len(sha), b['choices'][0]['finish_reason'], b['usage']['completion_tokens']), (64, 'length', 6))
+        self.assertRegex(b['system_fingerprint'], r'^vb1-[0-9a-f]{16}$')
+        for draft in ('none', 'auto', 'lookup', 'mtp', 'dflash', {'kind': 'lookup', 'width': 3}, {'width': 1}):
+            s, _, c = self.s.post(CHAT, chat(draft=draft, verbatim=True))
+            self.assertEqual((s, c['choices'][0]['message']['content'], c['verbatim']['logits_sha256']), (200, text, sha), draft)
+        s, ev = self.s.stream(CHAT, chat(stream_options={'include_usage': True}, verbatim=True))
+        self.assertEqual((text_of(ev), ev[-1], ev[-2]['choices'], ev[-3]['verbatim']['logits_sha256']), (text, '[DONE]', [], sha))
+        self.assertEqual(ev[0]['choices'][0]['delta'], {'role': 'assistant', 'content': ''})
+        self.assertEqual(ev[-2]['usage']['total_tokens'], b['usage']['total_tokens'])
+
+    def test_logprobs(self):
+        want = self.s.post(CHAT, chat(logprobs=True, top_logprobs=3, draft='none'))[2]['choices'][0]['logprobs']['content']
+        got = self.s.post(CHAT, chat(logprobs=True, top_logprobs=3))[2]['choices'][0]['logprobs']['content']
+        s, ev = self.s.stream(CHAT, chat(logprobs=True, top_logprobs=3, draft='mtp'))
+        streamed = [x for c in ev if not isinstance(c, str) for x in (c['choices'][0]['logprobs'] or {}).get('content', [])]
+        self.assertEqual((want, len(want)), (got, 6))
+        self.assertEqual(want, streamed)
+        for x in want:
+            self.assertEqual((len(x['top_logprobs']), x['token']), (3, x['top_logprobs'][0]['token']))
+            self.assertEqual(bytes(x['bytes']).decode(), x['token'])
+        # raw: penalties, temperature and bias do not show in them
+        other = self.s.post(CHAT, chat(logprobs=True, max_tokens=1, presence_penalty=2, temperature=0.9, seed=1))[2]
+        self.assertEqual(other['choices'][0]['logprobs']['content'][0]['logprob'] <= 0, True)
+        b = self.s.post(TEXT, {'prompt': 'int main(', 'max_tokens': 4, 'temperature': 0, 'logprobs': 2, 'ignore_eos': True})[2]['choices'][0]
+        self.assertTrue(''.join(b['logprobs']['tokens']).startswith(b['text']))
+        self.assertEqual([len(x) for x in b['logprobs']['top_logprobs']], [2] * 4)
+
+    def test_sampling(self):
+        hot = chat(messages=[{'role': 'user', 'content': 'Tell me a word.'}], temperature=3, max_tokens=8, seed=11, top_k=0, top_p=1)
+        a, b = self.s.post(CHAT, hot)[2], self.s.post(CHAT, {**hot, 'n': 3})[2]
+        texts = [c['message']['content'] for c in b['choices']]
+        self.assertEqual((texts[0], [c['index'] for c in b['choices']]), (a['choices'][0]['message']['content'], [0, 1, 2]))
+        self.assertGreater(len(set(texts)), 1)
+        s, ev = self.s.stream(CHAT, {**hot, 'n': 3})
+        self.assertEqual([text_of(ev, i) for i in range(3)], texts)
+        seeds = {self.s.post(CHAT, {**chat(max_tokens=1), 'seed': -1})[1]['x-verbatim-seed'] for _ in range(2)}
+        self.assertEqual(len(seeds), 2)
+        plain = self.s.post(CHAT, chat())[2]['choices'][0]['message']['content']
+        first = self.s.post('/tokenize', {'content': plain})[2]['tokens'][0]
+        banned = self.s.post(CHAT, chat(logit_bias={str(first): -100}))[2]['choices'][0]['message']['content']
+        self.assertNotEqual(banned[:3], plain[:3])
+        b = self.s.post(TEXT, {'prompt': ['int main(', [414, 2909, 7]], 'max_tokens': 4, 'temperature': 0})[2]
+        self.assertEqual(b['choices'][0]['text'], b['choices'][1]['text'])
+
+    def test_stop(self):
+        b = self.s.post(CHAT, chat(max_tokens=12))[2]['choices'][0]['message']['content']
+        cut = b.index('three')
+        for stop in ('three', ['zzz', 'three'], ['', 'three']):
+            c = self.s.post(CHAT, chat(max_tokens=12, stop=stop))[2]['choices'][0]
+            self.assertEqual((c['message']['content'], c['finish_reason']), (b[:cut], 'stop'))
+            s, ev = self.s.stream(CHAT, chat(max_tokens=12, stop=stop))
+            self.assertEqual((text_of(ev), ev[-2]['choices'][0]['finish_reason']), (b[:cut], 'stop'))
+
+    # ---- clients that leave, and readers that wait ----
+
+    def test_disconnects(self):
+        long = {'prompt': [414, 2909, 7] * 600, 'max_tokens': 200, 'ignore_eos': True, 'temperature': 0}
+        short = {**long, 'prompt': [414, 2909, 7]}
+        for body in (long, {**long, 'stream': True}, short, {**short, 'stream': True}, {**short, 'n': 16}):
+            s = self.s.start(TEXT, body)
+            if body.get('stream'):
+                got = b''
+                while got.count(b'data: ') < (1 if body is not long else 3): got += s.recv(4096)
+            else:
+                end = time.time() + 20
+                while self.s.busy() == 0 and time.time() < end: time.sleep(0.01)
+            s.close()
+            self.assertTrue(self.s.wait_idle(), 'a slot is still busy: %s' % {k: v for k, v in body.items() if k != 'prompt'})
+        # in the middle of headers and of a body
+        for part in (b'POST /v1/completions HT', b'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"pro'):
+            with socket.create_connection((self.s.host, self.s.port), 10) as s: s.sendall(part)
+        self.assertEqual(self.s.get('/health')[0], 200)
+
+    def test_health_under_load(self):
+        socks = [self.s.start(TEXT, {'prompt': [414, 2909, 7] * 100, 'max_tokens': 60, 'ignore_eos': True}) for _ in range(8)]
+        times = []
+        for _ in range(20):
+            t = time.time()
+            self.assertEqual(self.s.get('/health')[0], 200)
+            times.append(time.time() - t)
+            time.sleep(0.02)
+        for s in socks: s.close()
+        self.assertTrue(self.s.wait_idle())
+        self.assertLess(sorted(times)[10], 0.1, times)
+
+
+class Ends(unittest.TestCase):
+    def test_queue_and_drain(self):
+        s = Server(PROGRAM, '--parallel', '1', '--queue', '1', '--draft', 'none')
+        try:
+            slow = {'prompt': [414, 2909, 7], 'max_tokens': 30, 'ignore_eos': True, 'temperature': 0}
+            a = s.start(TEXT, {**slow, 'stream': True})
+            first = a.recv(65536)
+            self.assertRegex(first, rb'^HTTP/1\.1 200 ')
+            b = s.start(TEXT, {**slow, 'stream': True})
+            self.assertRegex(b.recv(65536), rb'^HTTP/1\.1 200 ') # at once, though it waits
+            st, h, e = s.post(TEXT, {**slow, 'stream': True})
+            self.assertEqual((st, e['error']['type']), (429, 'rate_limit_error'))
+            self.assertGreaterEqual(int(h['retry-after']), 1)
+            b.close() # gives up in the queue
+            end = time.time() + 20
+            while s.metric('requests_waiting') > 0 and time.time() < end: time.sleep(0.01)
+            self.assertEqual(s.metric('requests_waiting'), 0)
+            s.p.send_signal(signal.SIGTERM)
+            got = first
+            while b'[DONE]' not in got:
+                more = a.recv(65536)
+                self.assertTrue(more, got[-300:])
+                got += more
+            self.assertIn(b'"finish_reason":"length"', got)
+            a.close()
+            self.assertEqual(s.p.wait(60), 0, s.log())
+        finally:
+            s.stop()
+
+    def test_second_signal(self):
+        s = Server(PROGRAM, '--parallel', '1')
+        a = s.start(TEXT, {'prompt': [414], 'max_tokens': 1500, 'ignore_eos': True, 'stream': True})
+        a.recv(65536)
+        s.p.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        s.p.send_signal(signal.SIGTERM)
+        got = b''
+        while True:
+            more = a.recv(65536)
+            if not more: break
+            got += more
+        self.assertIn(b'the server is stopping', got)
+        self.assertEqual(s.stop(), 0)
+
+    def test_access(self):
+        s = Server(PROGRAM, '--cors', 'http://page.example', '--allowed-host', 'box.example', '--alias', 'my "model"', env={'VERBATIM_API_KEY': 'sesame'})
+        try:
+            key = {'Authorization': 'Bearer sesame'}
+            for h, want in (({}, 401), (key, 200), ({'x-api-key': 'sesame'}, 200), ({'Authorization': 'Bearer sesam'}, 401), ({'x-api-key': ''}, 401),
+                            ({'Authorization': 'sesame'}, 401), ({**key, 'Host': 'box.example:1'}, 200)):
+                self.assertEqual(s.get('/v1/models', headers=h)[0], want, h)
+            self.assertEqual((s.get('/health')[0], s.get('/')[0], s.call('POST', TEXT, {'prompt': 'a'})[0]), (200, 200, 401))
+            self.assertEqual(json.loads(s.get('/v1/models', headers=key)[2])['data'][0]['id'], 'my "model"')
+            st, h, _ = s.call('OPTIONS', CHAT, headers={'Origin': 'http://page.example', 'Access-Control-Request-Headers': 'x-a, authorization',
+                                                        'Sec-Fetch-Site': 'cross-site'})
+            self.assertEqual((st, h['access-control-allow-origin'], h['access-control-allow-headers'], h['access-control-max-age'],
+                              h['access-control-allow-private-network']), (204, 'http://page.example', 'x-a, authorization', '600', 'true'))
+            st, h, _ = s.get('/v1/models', headers={**key, 'Origin': 'http://page.example', 'Sec-Fetch-Site': 'cross-site'})
+            self.assertEqual((st, h['access-control-allow-origin'], h['vary']), (200, 'http://page.example', 'Origin'))
+            # a second server on the port says so
+            p = subprocess.run([PROGRAM, 'serve', '--port', str(s.port), '--ctx', '128'], capture_output=True, timeout=60)
+            self.assertEqual(p.returncode, 3)
+            self.assertRegex(p.stderr.decode(), r'verbatim: error: --port: %d on 127\.0\.0\.1 is in use' % s.port)
+        finally:
+            self.assertEqual(s.stop(), 0)
+        p = subprocess.run([PROGRAM, 'serve', '--port', '0', '--ctx', '128', '--cors', '*'], capture_output=True, timeout=60)
+        self.assertEqual(p.returncode, 2)
+        self.assertIn(b"--cors: '*' needs a key", p.stderr)
+
+    def test_slow_reader(self):
+        s = Server(PROGRAM, '--parallel', '2')
+        try: # what is not read is bounded, and nobody else waits for it
+            a = s.start(TEXT, {'prompt': [414], 'max_tokens': 40, 'ignore_eos': True, 'stream': True, 'logprobs': 20})
+            self.assertEqual(s.post(TEXT, {'prompt': 'a', 'max_tokens': 3})[0], 200)
+            self.assertTrue(s.wait_idle(60))
+            got = b''
+            while b'[DONE]' not in got: got += a.recv(1000)
+            a.close()
+        finally:
+            self.assertEqual(s.stop(), 0)
+
+    def test_trace(self):
+        trace = '/tmp/verbatim-trace-%d' % os.getpid()
+        s = Server(PROGRAM, '--parallel', '4', '--trace', trace)
+        try:
+            in_parallel(4, [lambda i=i: s.post(CHAT, chat(seed=i, temperature=0.8, n=1 + i % 2)) for i in range(4)])
+            self.assertEqual(s.stop(), 0)
+            self.assertEqual(os.stat(trace).st_mode & 0o777, 0o600)
+            p = subprocess.run([PROGRAM, 'replay', trace], capture_output=True, timeout=240)
+            self.assertEqual(p.returncode, 0, p.stdout + p.stderr)
+        finally:
+            s.stop()
+            os.unlink(trace)
+
+
+if __name__ == '__main__':
+    PROGRAM = os.path.abspath(sys.argv[1])
+    unittest.main(argv=sys.argv[:1] + sys.argv[2:])
