@@ -23,6 +23,7 @@ void vb__argmax_avx2(VB_ARGMAX_ARGS) {
     __m256i here = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), eight = _mm256_set1_epi32(8);
     int32_t i = 0;
     for (; i <= n - 16; i += 16) {
+        _mm_prefetch((const char *)(x + i + 768), _MM_HINT_T0); /* the hardware's own prefetch ends at each 4 KiB page */
         __m256i next = _mm256_add_epi32(here, eight);
         a = look(a, _mm256_loadu_ps(x + i), here);
         b = look(b, _mm256_loadu_ps(x + i + 8), next);

@@ -12,6 +12,9 @@ void vb__argmax_avx512(VB_ARGMAX_ARGS) {
     __m512i here = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     __mmask16 bad = 0;
     for (int32_t i = 0; i < n; i += 32) {
+        /* Rows of logits are megabytes, and the hardware's own prefetch ends at each 4 KiB page. */
+        _mm_prefetch(x + i + 768, _MM_HINT_T0);
+        _mm_prefetch(x + i + 784, _MM_HINT_T0);
         __m512 v0 = _mm512_mask_loadu_ps(minus_inf, vb__mask16(n - i), x + i);
         __m512 v1 = _mm512_mask_loadu_ps(minus_inf, vb__mask16((int64_t)n - i - 16), x + i + 16);
         bad |= _mm512_mask_fpclass_ps_mask(vb__mask16(n - i), v0, NOT_FINITE);
