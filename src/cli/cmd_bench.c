@@ -1,5 +1,6 @@
 /* verbatim bench: speed against limits measured in the same run. */
 #include "base/error.h"
+#include "cli/bench_serve.h"
 #include "cli/commands.h"
 #include "cli/draft_table.h"
 #include "cli/groups.h"
@@ -7,10 +8,11 @@
 #include "verbatim/verbatim.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct values {
     const char *model, *geometry, *weights, *activations;
-    vb__opt_int threads, ctx, prefill, repeats, draft_width;
+    vb__opt_int threads, ctx, prefill, repeats, draft_width, tokens;
     bool no_head_chunk, json, draft;
 } values;
 
@@ -39,6 +41,7 @@ static const vb__opt g_opts[] = {
      "plain runs"},
     {"draft-width", 0, VB_OPT_INT, "N", AT(draft_width), 2, 16, NULL,
      "With --draft: only blocks of N rows; default 2, 4, 8 and 16"},
+    {"tokens", 0, VB_OPT_INT, "N", AT(tokens), 1, 4096, NULL, "With serve: tokens of each answer; default 48"},
     {"json", 0, VB_OPT_FLAG, NULL, AT(json), 0, 0, NULL, "Print one JSON object"},
     {0}};
 #undef AT
@@ -69,11 +72,38 @@ static int run_draft(const values *v) {
     return e == VB_OK ? vb__cli_finish_stdout() : vb__cli_fail(&err);
 }
 
+/* bench serve: several requests at a time. */
+static int run_serve(const values *v) {
+    vb_error err = {0};
+    vb_model_options o;
+    char *path = NULL;
+    vb_model_options_init(&o);
+    vb_err e = v->geometry || v->weights || v->draft
+                   ? vb__fail(&err, VB_E_ARGUMENT, "bench serve: takes a model, expected none of --geometry, --weights, --draft")
+                   : VB_OK;
+    if (e == VB_OK) e = vb__model_path(v->model, &path, &err);
+    if (e == VB_OK) {
+        o.path = path;
+        o.progress = vb__cli_progress;
+        if (v->threads.set) o.threads = (int32_t)v->threads.v;
+        if (v->activations) o.activations = atoi(v->activations);
+        if (v->ctx.set) o.ctx = v->ctx.v;
+        o.head_chunk = !v->no_head_chunk;
+        e = vb__bench_serve(&o, v->tokens.set ? (int32_t)v->tokens.v : 0, v->repeats.set ? (int32_t)v->repeats.v : 0, v->json, &err);
+    }
+    vb__free(path);
+    return e == VB_OK ? vb__cli_finish_stdout() : vb__cli_fail(&err);
+}
+
 static int run(void *values_, const char *const *positional, int n) {
     const values *v = values_;
-    (void)positional, (void)n;
-    if (v->draft) return run_draft(v);
     vb_error err = {0};
+    if (n > 0 && strcmp(positional[0], "serve") == 0) return run_serve(v);
+    if (n > 0) {
+        (void)vb__fail(&err, VB_E_ARGUMENT, "bench: %.60s: unknown, expected serve or nothing", positional[0]);
+        return vb__cli_fail(&err);
+    }
+    if (v->draft) return run_draft(v);
     vb_bench_options o;
     char *path = NULL, *text = NULL;
     vb_err e = VB_OK;
@@ -111,14 +141,18 @@ static int run(void *values_, const char *const *positional, int n) {
 
 const vb__command vb__cmd_bench = {
     .name = "bench",
-    .synopsis = "[options]",
+    .synopsis = "[serve] [options]",
     .summary = "Measure speed against the machine's limits",
     .text = "Measures the machine's read bandwidth and integer rate, then decode, forward steps of 1 to 16 "
             "rows and prefill, each as a share of these "
-            "limits, and the time by class of operation.",
+            "limits, and the time by class of operation.\n\n"
+            "serve: answers of built-in prompts at 1, 4, 8 and 16 requests at a time, without and with drafters: tokens per "
+            "second of all together, and the time to the first token.",
     .examples =
-        "  verbatim bench --geometry qwen3.5-0.8b --threads 2\n  verbatim bench -m ./my-model --json\n",
+        "  verbatim bench --geometry qwen3.5-0.8b --threads 2\n  verbatim bench -m ./my-model --json\n"
+        "  verbatim bench serve\n",
     .groups = {{"Options", g_opts, 0}},
     .values_size = sizeof(values),
+    .max_positional = 1,
     .run = run,
 };

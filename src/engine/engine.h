@@ -14,7 +14,9 @@
 
 enum {
     VB_LOGIT_ROWS = 16,          /* logit rows in memory at one time */
+    VB_TILE_ROWS = 16,           /* rows that cost about as much as one */
     VB_PREFILL_CHUNK = 512,      /* default rows of a prompt in one step */
+    VB_PREFILL_ROWS_LEAST = 16,  /* of one prompt in a step, when several share the budget */
     VB_PREFILL_ROWS_BUSY = 64,   /* prompt rows of a step while other requests decode */
 };
 

@@ -171,8 +171,12 @@ static bool reserve(vb__engine *e, vb__slot *s, int32_t rows) {
 }
 
 static int32_t plan_step(vb__engine *e, step_seq *plan, int32_t *n_rows) {
-    int32_t n = 0, rows = 0;
+    int32_t n = 0, rows = 0, decoders = 0;
     bool busy = false;
+    for (int32_t i = 0; i < e->parallel; i++) decoders += e->slots[i].req != NULL && decoding(e->slots[i].req);
+    /* Rows are nearly free up to a tile of 16: those that decode share them. Alone, a request has them all. */
+    int32_t share = decoders > 1 ? VB_TILE_ROWS / decoders : VB_LIMIT_DRAFT_WIDTH;
+    if (share < 1) share = 1;
     /* Those that decode come first; each gets its block. */
     for (int32_t i = 0; i < e->parallel; i++) {
         vb__slot *s = &e->slots[i];
@@ -181,16 +185,20 @@ static int32_t plan_step(vb__engine *e, step_seq *plan, int32_t *n_rows) {
         int32_t room = e->max_rows - rows, left = e->ctx - s->req->n_tokens;
         int32_t *row = e->row_tokens + rows;
         row[0] = s->req->tokens[s->req->fed];
-        int32_t drafts = vb__drafting_propose(e, s, row + 1, (room - 1 < left ? room - 1 : left));
+        int32_t most = room - 1 < left ? room - 1 : left;
+        int32_t drafts = vb__drafting_propose(e, s, row + 1, most < share - 1 ? most : share - 1);
         while (drafts > 0 && vb__seq_reserve(s->seq, s->seq->length + 1 + drafts) != VB_OK) drafts = 0;
         if (drafts == 0 && !reserve(e, s, 1)) continue;
         plan[n++] = (step_seq){.slot = s, .row0 = rows, .known = 1, .drafts = drafts, .samples = true};
         rows += 1 + drafts;
     }
-    /* Then prompts, oldest request first, under the row budget. */
+    /* Then prompts, oldest request first, under the row budget: each may have its part of what is left, so that a short one does not
+     * wait for a long one. */
     int32_t budget = busy ? VB_PREFILL_ROWS_BUSY : e->max_rows;
     if (budget > e->max_rows - rows) budget = e->max_rows - rows;
     uint64_t after = 0;
+    int32_t prompts = 0;
+    for (int32_t i = 0; i < e->parallel; i++) prompts += e->slots[i].req != NULL && !decoding(e->slots[i].req);
     while (budget > 0) {
         vb__slot *s = NULL;
         for (int32_t i = 0; i < e->parallel; i++) {
@@ -203,7 +211,11 @@ static int32_t plan_step(vb__engine *e, step_seq *plan, int32_t *n_rows) {
         vb__req *r = s->req;
         int32_t known = r->n_tokens - r->fed, chunk = known;
         if (chunk > e->prefill_chunk) chunk = e->prefill_chunk;
-        if (chunk > budget) chunk = budget;
+        int32_t part = prompts > 1 ? budget / prompts : budget;
+        if (part < VB_PREFILL_ROWS_LEAST) part = VB_PREFILL_ROWS_LEAST;
+        if (part > budget) part = budget;
+        if (chunk > part) chunk = part;
+        prompts--;
         if (!reserve(e, s, chunk)) continue;
         if (s->req == NULL) continue;
         memcpy(e->row_tokens + rows, r->tokens + r->fed, (size_t)chunk * sizeof *r->tokens);

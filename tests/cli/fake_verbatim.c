@@ -251,6 +251,18 @@ vb_err vb_tune_json(const vb_draft_bench_options *o, const char *const *texts, i
     return *json != NULL ? VB_OK : vb__fail(err, VB_E_MEMORY, "tune: out of memory");
 }
 
+/* Many requests at once are not part of this program either. */
+vb_err vb_async_start(vb_model *m, const vb_async_options *o, vb_async **out, vb_error *err) {
+    (void)m, (void)o, (void)out;
+    return vb__fail(err, VB_E_UNSUPPORTED, "async: not in this program");
+}
+void vb_async_stop(vb_async *a) { (void)a; }
+vb_err vb_async_submit(vb_async *a, const vb_call_options *o, int32_t n, vb_call **calls, vb_sampling *sampling, vb_error *err) {
+    (void)a, (void)o, (void)n, (void)calls, (void)sampling;
+    return vb__fail(err, VB_E_UNSUPPORTED, "async: not in this program");
+}
+void vb_call_release(vb_call *c) { (void)c; }
+
 /* The server is not part of this program. */
 void vb__serve_options_init(vb__serve_options *o) { *o = (vb__serve_options){.host = "127.0.0.1", .port = 8080}; }
 vb_err vb__serve(vb_model *m, const vb__serve_options *o, vb_error *err) {

@@ -53,7 +53,7 @@ class Load(unittest.TestCase):
         finally:
             self.assertEqual(s.stop(), 0, s.log() if s.p.poll() else '')
         # a pool too small for the load changes times, never bytes
-        s = Server(PROGRAM, '--parallel', '8', '--kv-pages', '4')
+        s = Server(PROGRAM, '--parallel', '8', '--kv-pages', '4', '--draft', 'none')
         try:
             got = in_parallel(8, [lambda q=q: answer(s, q) for q in qs])
             for i, (a, b) in enumerate(zip(want, got)): self.assertEqual(a, b, ('few pages', i))
