@@ -78,6 +78,7 @@ static vb_err read_bias(vb__json_at at, request_line *r, vb_error *err) {
 static vb_err read_request(vb__json_at at, request_line *r, vb_error *err) {
     json_t *stops;
     int32_t n;
+    int64_t choice;
     vb_request_init(&r->q);
     VB_TRY(read_ids(at, "prompt_ids", INT32_MAX, &r->prompt, &r->n_prompt, err));
     VB_TRY(read_ids(at, "token_ids", INT32_MAX, &r->tokens, &r->n_tokens, err));
@@ -86,6 +87,8 @@ static vb_err read_request(vb__json_at at, request_line *r, vb_error *err) {
     if (n != r->n_rounds) return vb__fail(err, VB_E_FORMAT, "%sproposed: has %d rounds, expected %d as in accepted", at.where, n, r->n_rounds);
     VB_TRY(vb__json_int(at, "max_tokens", -1, INT32_MAX, &r->q.max_tokens, err));
     VB_TRY(vb__json_bool(at, "ignore_eos", &r->q.ignore_eos, err));
+    VB_TRY(vb__json_int_or(at, "choice", 0, UINT32_MAX, 0, &choice, err));
+    r->q.choice = (uint32_t)choice;
     VB_TRY(vb__json_array(at, "stop", VB_MAX_STOPS, &stops, err));
     for (size_t i = 0; i < json_array_size(stops); i++) {
         r->q.stops[i] = json_string_value(json_array_get(stops, i));

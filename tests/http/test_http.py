@@ -290,6 +290,7 @@ class Ends(unittest.TestCase):
             more = a.recv(65536)
             if not more: break
             got += more
+        a.close()
         self.assertIn(b'the server is stopping', got)
         self.assertEqual(s.stop(), 0)
 
@@ -334,7 +335,7 @@ class Ends(unittest.TestCase):
         trace = '/tmp/verbatim-trace-%d' % os.getpid()
         s = Server(PROGRAM, '--parallel', '4', '--trace', trace)
         try:
-            in_parallel(4, [lambda i=i: s.post(CHAT, chat(seed=i, temperature=0.8, n=1 + i % 2)) for i in range(4)])
+            in_parallel(4, [lambda i=i: s.post(CHAT, chat(seed=i, temperature=3, top_k=0, top_p=1, n=1 + i % 2)) for i in range(4)])
             self.assertEqual(s.stop(), 0)
             self.assertEqual(os.stat(trace).st_mode & 0o777, 0o600)
             p = subprocess.run([PROGRAM, 'replay', trace], capture_output=True, timeout=240)
