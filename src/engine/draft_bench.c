@@ -22,9 +22,9 @@ typedef struct prompt {
 } prompt;
 
 static const prompt prompts[] = {
-    {"counting", "Count from one to ten.", true},
-    {"listing", "List the days of the week.", true},
-    {"code", "#include <linux/", false},
+    {"counting", "Count from one to thirty.", true},
+    {"listing", "List the months of the year.", true},
+    {"code", "static int __init ", false},
     {"meaning", "What does gravity mean?", true},
     {"prose", "The following example shows how to", false},
 };
@@ -57,16 +57,33 @@ static vb_err prompt_ids(vb_model *m, const prompt *p, int32_t **ids, int32_t *n
     return vb_tokenize(m, p->text, strlen(p->text), true, true, false, ids, n, err);
 }
 
-static vb_err run_once(vb_model *m, const int32_t *ids, int32_t n, int32_t tokens, vb_result *r, vb_error *err) {
+/* Tokens of one prompt: a chat is answered to its end, again and again until there are enough; other text goes on and on. */
+typedef struct tally {
+    double seconds, draft_s;
+    int64_t tokens, proposed, accepted, rounds;
+} tally;
+
+static vb_err run_tokens(vb_model *m, const int32_t *ids, int32_t n, bool chat, int32_t tokens, tally *t, vb_error *err) {
     vb_request q;
     vb_request_init(&q);
     q.prompt_ids = ids;
     q.prompt_count = n;
     q.max_tokens = tokens;
-    q.ignore_eos = true;
+    q.ignore_eos = !chat;
     q.sampling = (vb_sampling){.set = VB_SET_TEMPERATURE, .temperature = 0};
-    vb__engine_clear(m->engine);
-    return vb_generate(m, &q, r, err);
+    for (int64_t end = t->tokens + tokens; t->tokens < end;) {
+        vb_result r;
+        vb__engine_clear(m->engine);
+        VB_TRY(vb_generate(m, &q, &r, err));
+        t->seconds += r.decode_s;
+        t->draft_s += r.draft_s;
+        t->tokens += r.count > 1 ? r.count - 1 : 1; /* the first token is the prompt's */
+        t->proposed += r.proposed;
+        t->accepted += r.accepted;
+        t->rounds += r.rounds;
+        vb_result_fini(&r);
+    }
+    return VB_OK;
 }
 
 static void set_arm(vb_model *m, int32_t kind, int32_t width) {
@@ -84,27 +101,33 @@ static double median(double *v, int32_t n) {
     return n % 2 == 1 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
-static double rate(const vb_result *r) { return r->decode_s > 0 ? (r->count - 1) / r->decode_s : 0; }
+static double rate(const tally *t) { return t->seconds > 0 ? (double)t->tokens / t->seconds : 0; }
 
-static vb_err measure_arm(vb_model *m, const int32_t *ids, int32_t n, int32_t tokens, int32_t pairs, arm *a, vb_error *err) {
+static void fill_arm(arm *a, const tally *t) {
+    a->accepted = t->proposed > 0 ? (double)t->accepted / (double)t->proposed : 0;
+    a->per_round = t->rounds > 0 ? 1 + (double)t->accepted / (double)t->rounds : 1;
+    a->draft_share = t->seconds > 0 ? t->draft_s / t->seconds : 0;
+}
+
+static vb_err measure_arm(vb_model *m, const int32_t *ids, int32_t n, bool chat, int32_t tokens, int32_t pairs, arm *a, vb_error *err) {
     double ratios[PAIRS_MAX], fast[PAIRS_MAX], plain[PAIRS_MAX];
-    int64_t proposed = 0, accepted = 0, rounds = 0;
-    double draft_s = 0, all_s = 0;
+    tally all = {0};
     for (int32_t i = 0; i < pairs; i++) {
         for (int32_t half = 0; half < 2; half++) { /* which of the two goes first alternates */
             bool drafted = (half == 0) == (i % 2 == 0);
-            vb_result r;
+            tally t = {0};
             set_arm(m, drafted ? a->kind : 0, a->width);
-            VB_TRY(run_once(m, ids, n, tokens, &r, err));
-            if (drafted) {
-                fast[i] = rate(&r);
-                proposed += r.proposed;
-                accepted += r.accepted;
-                rounds += r.rounds;
-                draft_s += r.draft_s;
-                all_s += r.decode_s;
-            } else plain[i] = rate(&r);
-            vb_result_fini(&r);
+            VB_TRY(run_tokens(m, ids, n, chat, tokens, &t, err));
+            if (!drafted) {
+                plain[i] = rate(&t);
+                continue;
+            }
+            fast[i] = rate(&t);
+            all.seconds += t.seconds;
+            all.draft_s += t.draft_s;
+            all.proposed += t.proposed;
+            all.accepted += t.accepted;
+            all.rounds += t.rounds;
         }
         ratios[i] = plain[i] > 0 ? fast[i] / plain[i] : 0;
     }
@@ -113,9 +136,7 @@ static vb_err measure_arm(vb_model *m, const int32_t *ids, int32_t n, int32_t to
     a->high = ratios[pairs - 1];
     a->tokens_per_s = median(fast, pairs);
     a->plain_tokens_per_s = median(plain, pairs);
-    a->accepted = proposed > 0 ? (double)accepted / (double)proposed : 0;
-    a->per_round = rounds > 0 ? 1 + (double)accepted / (double)rounds : 1;
-    a->draft_share = all_s > 0 ? draft_s / all_s : 0;
+    fill_arm(a, &all);
     return VB_OK;
 }
 
@@ -179,7 +200,7 @@ vb_err vb_bench_draft_json(const vb_draft_bench_options *o, char **json, vb_erro
             if (k == 0 || (k > 0 && (vb__drafting_kinds(m->engine) >> k & 1) == 0)) continue;
             for (int32_t i = 0; i < (k < 0 ? 1 : n_widths) && e == VB_OK; i++) {
                 arm a = {.kind = k, .width = k < 0 ? 0 : widths[i]};
-                e = measure_arm(m, ids, n, o->tokens, o->pairs, &a, err);
+                e = measure_arm(m, ids, n, prompts[p].chat, o->tokens, o->pairs, &a, err);
                 if (e == VB_OK) (void)json_array_append_new(arms, arm_json(&a));
                 if (e == VB_OK && o->progress != NULL && !o->progress(o->progress_user, "bench", ++done, PROMPTS * (1 + 3 * n_widths)))
                     e = vb__fail(err, VB_E_CANCELLED, "bench: cancelled");
@@ -204,24 +225,11 @@ vb_err vb_bench_draft_json(const vb_draft_bench_options *o, char **json, vb_erro
 /* All prompts in a row at one arm: tokens per second. */
 static vb_err pass(vb_model *m, int32_t kind, int32_t width, int32_t *const *ids, const int32_t *n, int32_t prompts_n, int32_t tokens, arm *a,
                    vb_error *err) {
-    double s = 0, count = 0, draft_s = 0;
-    int64_t proposed = 0, accepted = 0, rounds = 0;
+    tally t = {0};
     set_arm(m, kind, width);
-    for (int32_t p = 0; p < prompts_n; p++) {
-        vb_result r;
-        VB_TRY(run_once(m, ids[p], n[p], tokens, &r, err));
-        s += r.decode_s;
-        count += r.count - 1;
-        draft_s += r.draft_s;
-        proposed += r.proposed;
-        accepted += r.accepted;
-        rounds += r.rounds;
-        vb_result_fini(&r);
-    }
-    a->tokens_per_s = s > 0 ? count / s : 0;
-    a->accepted = proposed > 0 ? (double)accepted / (double)proposed : 0;
-    a->per_round = rounds > 0 ? 1 + (double)accepted / (double)rounds : 1;
-    a->draft_share = s > 0 ? draft_s / s : 0;
+    for (int32_t p = 0; p < prompts_n; p++) VB_TRY(run_tokens(m, ids[p], n[p], false, tokens, &t, err));
+    a->tokens_per_s = rate(&t);
+    fill_arm(a, &t);
     return VB_OK;
 }
 
