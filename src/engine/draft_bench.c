@@ -22,9 +22,9 @@ typedef struct prompt {
 } prompt;
 
 static const prompt prompts[] = {
-    {"counting", "Count from one to thirty.", true},
-    {"listing", "List the months of the year.", true},
-    {"code", "static int __init ", false},
+    {"counting", "Count from one to ten.", true},
+    {"listing", "List the days of the week.", true},
+    {"code", "#include <linux/", false},
     {"meaning", "What does gravity mean?", true},
     {"prose", "The following example shows how to", false},
 };
@@ -57,32 +57,30 @@ static vb_err prompt_ids(vb_model *m, const prompt *p, int32_t **ids, int32_t *n
     return vb_tokenize(m, p->text, strlen(p->text), true, true, false, ids, n, err);
 }
 
-/* Tokens of one prompt: a chat is answered to its end, again and again until there are enough; other text goes on and on. */
+/* What one or several answers took. Answers go on behind end tokens, so that every arm has the same number of tokens. */
 typedef struct tally {
     double seconds, draft_s;
     int64_t tokens, proposed, accepted, rounds;
 } tally;
 
-static vb_err run_tokens(vb_model *m, const int32_t *ids, int32_t n, bool chat, int32_t tokens, tally *t, vb_error *err) {
+static vb_err run_tokens(vb_model *m, const int32_t *ids, int32_t n, int32_t tokens, tally *t, vb_error *err) {
     vb_request q;
+    vb_result r;
     vb_request_init(&q);
     q.prompt_ids = ids;
     q.prompt_count = n;
-    q.max_tokens = tokens;
-    q.ignore_eos = !chat;
+    q.max_tokens = tokens + 1;
+    q.ignore_eos = true;
     q.sampling = (vb_sampling){.set = VB_SET_TEMPERATURE, .temperature = 0};
-    for (int64_t end = t->tokens + tokens; t->tokens < end;) {
-        vb_result r;
-        vb__engine_clear(m->engine);
-        VB_TRY(vb_generate(m, &q, &r, err));
-        t->seconds += r.decode_s;
-        t->draft_s += r.draft_s;
-        t->tokens += r.count > 1 ? r.count - 1 : 1; /* the first token is the prompt's */
-        t->proposed += r.proposed;
-        t->accepted += r.accepted;
-        t->rounds += r.rounds;
-        vb_result_fini(&r);
-    }
+    vb__engine_clear(m->engine);
+    VB_TRY(vb_generate(m, &q, &r, err));
+    t->seconds += r.decode_s;
+    t->draft_s += r.draft_s;
+    t->tokens += r.count - 1; /* the first token is the prompt's */
+    t->proposed += r.proposed;
+    t->accepted += r.accepted;
+    t->rounds += r.rounds;
+    vb_result_fini(&r);
     return VB_OK;
 }
 
@@ -109,7 +107,7 @@ static void fill_arm(arm *a, const tally *t) {
     a->draft_share = t->seconds > 0 ? t->draft_s / t->seconds : 0;
 }
 
-static vb_err measure_arm(vb_model *m, const int32_t *ids, int32_t n, bool chat, int32_t tokens, int32_t pairs, arm *a, vb_error *err) {
+static vb_err measure_arm(vb_model *m, const int32_t *ids, int32_t n, int32_t tokens, int32_t pairs, arm *a, vb_error *err) {
     double ratios[PAIRS_MAX], fast[PAIRS_MAX], plain[PAIRS_MAX];
     tally all = {0};
     for (int32_t i = 0; i < pairs; i++) {
@@ -117,7 +115,7 @@ static vb_err measure_arm(vb_model *m, const int32_t *ids, int32_t n, bool chat,
             bool drafted = (half == 0) == (i % 2 == 0);
             tally t = {0};
             set_arm(m, drafted ? a->kind : 0, a->width);
-            VB_TRY(run_tokens(m, ids, n, chat, tokens, &t, err));
+            VB_TRY(run_tokens(m, ids, n, tokens, &t, err));
             if (!drafted) {
                 plain[i] = rate(&t);
                 continue;
@@ -200,7 +198,7 @@ vb_err vb_bench_draft_json(const vb_draft_bench_options *o, char **json, vb_erro
             if (k == 0 || (k > 0 && (vb__drafting_kinds(m->engine) >> k & 1) == 0)) continue;
             for (int32_t i = 0; i < (k < 0 ? 1 : n_widths) && e == VB_OK; i++) {
                 arm a = {.kind = k, .width = k < 0 ? 0 : widths[i]};
-                e = measure_arm(m, ids, n, prompts[p].chat, o->tokens, o->pairs, &a, err);
+                e = measure_arm(m, ids, n, o->tokens, o->pairs, &a, err);
                 if (e == VB_OK) (void)json_array_append_new(arms, arm_json(&a));
                 if (e == VB_OK && o->progress != NULL && !o->progress(o->progress_user, "bench", ++done, PROMPTS * (1 + 3 * n_widths)))
                     e = vb__fail(err, VB_E_CANCELLED, "bench: cancelled");
@@ -227,7 +225,7 @@ static vb_err pass(vb_model *m, int32_t kind, int32_t width, int32_t *const *ids
                    vb_error *err) {
     tally t = {0};
     set_arm(m, kind, width);
-    for (int32_t p = 0; p < prompts_n; p++) VB_TRY(run_tokens(m, ids[p], n[p], false, tokens, &t, err));
+    for (int32_t p = 0; p < prompts_n; p++) VB_TRY(run_tokens(m, ids[p], n[p], tokens, &t, err));
     a->tokens_per_s = rate(&t);
     fill_arm(a, &t);
     return VB_OK;

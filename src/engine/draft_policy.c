@@ -5,7 +5,7 @@
 static const float prior_rate[VB_DRAFT_KINDS] = {0, 0.5f, 0.8f, 0.7f, 0.7f};
 static const float prior_lookup[4] = {0.35f, 0.5f, 0.7f, 0.85f};
 static const double prior_draft[VB_DRAFT_KINDS] = {0, 0, 0.25, 0.5, 0.3}; /* of a one-row step: per draft (MTP, model), per block (DFlash) */
-enum { PRIOR_WEIGHT = 3, WEIGHT_MAX = 24 };
+enum { PRIOR_WEIGHT = 3, WEIGHT_START = 6, WEIGHT_MAX = 24 };
 static const double row_prior = 0.05;  /* extra cost of a row */
 static const double explore_share = 0.015;
 enum { TRY_AGAIN = 16 }; /* rounds before a drafter that looked bad is tried again */
@@ -22,6 +22,16 @@ void vb__beliefs_init(vb__draft_beliefs *b) {
             b->lookup[k].weight[i] = PRIOR_WEIGHT;
         }
     }
+}
+
+static void soften(vb__acceptance *a) {
+    for (int32_t i = 0; i < VB_DRAFT_ROWS; i++)
+        if (a->weight[i] > WEIGHT_START) a->weight[i] = WEIGHT_START;
+}
+
+void vb__beliefs_soften(vb__draft_beliefs *b) {
+    for (int32_t k = 0; k < VB_DRAFT_KINDS; k++) soften(&b->kind[k]);
+    for (int32_t k = 0; k < 4; k++) soften(&b->lookup[k]);
 }
 
 void vb__acceptance_observe(vb__acceptance *a, int32_t drafts, int32_t accepted) {

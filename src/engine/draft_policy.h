@@ -28,6 +28,8 @@ typedef struct vb__draft_beliefs {
 } vb__draft_beliefs;
 
 void vb__beliefs_init(vb__draft_beliefs *b);
+/* For a new request: what others were like is a start that a few rounds of its own outweigh. */
+void vb__beliefs_soften(vb__draft_beliefs *b);
 static inline int32_t vb__lookup_class(int32_t match) { return match <= 2 ? 0 : match <= 4 ? 1 : match <= 8 ? 2 : 3; }
 void vb__acceptance_observe(vb__acceptance *a, int32_t drafts, int32_t accepted);
 void vb__costs_observe_step(vb__draft_costs *c, int32_t rows, double seconds);

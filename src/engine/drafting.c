@@ -234,6 +234,7 @@ void vb__drafting_begin(vb__engine *e, vb__slot *s) {
     struct vb__draft_slot *ds = s->draft;
     if (ds == NULL) return;
     ds->beliefs = e->drafting->beliefs;
+    vb__beliefs_soften(&ds->beliefs);
     ds->kind = VB_DRAFT_NONE;
     ds->width = 0;
     if (ds->lookup != NULL) vb__lookup_reset(ds->lookup);
