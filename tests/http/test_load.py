@@ -59,7 +59,9 @@ class Load(unittest.TestCase):
             for i, (a, b) in enumerate(zip(want, got)): self.assertEqual(a, b, ('few pages', i))
             long = [{'prompt': [414, 2909, 7 + i], 'max_tokens': 90, 'ignore_eos': True, 'temperature': 0, 'verbatim': True, 'logprobs': 0} for i in range(4)]
             alone = [answer(s, q) for q in long]
-            self.assertEqual(alone, in_parallel(4, [lambda q=q: answer(s, q) for q in long]))
+            for _ in range(10):  # on a busy machine the clients may come one after the other
+                self.assertEqual(alone, in_parallel(4, [lambda q=q: answer(s, q) for q in long]))
+                if s.metric('gave_way_total') > 0: break
             self.assertGreater(s.metric('gave_way_total'), 0)
         finally:
             self.assertEqual(s.stop(), 0)
