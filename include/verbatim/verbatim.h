@@ -151,7 +151,9 @@ typedef struct vb_request {
     uint32_t choice;           /* answer i of several: samples with (seed, i) */
     const char *draft;         /* none|auto or a kind that the model has loaded; NULL: as the model was opened */
     int32_t draft_width;       /* rows of a verify block at most; 0: as the model was opened */
-    uint64_t reserved[6];
+    const int32_t *prediction; /* tokens that the answer may repeat: the lookup drafter proposes from them too. Changes time only */
+    int32_t n_prediction;
+    uint64_t reserved[4];
 } vb_request;
 
 VB_API void vb_request_init(vb_request *r);

@@ -98,6 +98,11 @@ vb_err vb__answer_begin(vb__answer *a, vb__engine *e, const vb_request *q, const
                         .on_round = (flags & VB_ANSWER_ROUNDS) != 0 ? on_round : NULL,
                         .on_logits = (flags & VB_ANSWER_HASH) != 0 || q->logits_row != NULL ? on_logits : NULL,
                         .on_token = on_token, .on_prefill = on_prefill, .user = a};
+    for (int32_t i = 0; i < q->n_prediction; i++)
+        if (q->prediction[i] < 0 || q->prediction[i] >= e->model->cfg.vocab)
+            return vb__fail(err, VB_E_RANGE, "prediction: id %d, expected 0 to %d", q->prediction[i], e->model->cfg.vocab - 1);
+    p.prediction = q->prediction;
+    p.n_prediction = q->n_prediction;
     VB_TRY(choose_drafter(e, q, &p, err));
     VB_TRY(vb__logit_bias_check(q->logit_bias, q->n_logit_bias, e->model->cfg.vocab, err));
     if ((flags & VB_ANSWER_HASH) != 0) {

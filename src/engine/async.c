@@ -111,6 +111,7 @@ static vb_err call_create(vb_async *a, const vb_call_options *o, const vb_sampli
             code = vb__fail(err, VB_E_CONTEXT_FULL, "prompt is too long: %d tokens > %lld maximum", o->request.prompt_count,
                             (long long)a->stats.kv_pages * VB_PAGE_POSITIONS - 1);
     }
+    q->prompt_ids = q->prediction = NULL; /* the engine's request has copies */
     if (code != VB_OK) {
         call_destroy(c);
         return code;

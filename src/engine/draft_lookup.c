@@ -76,3 +76,23 @@ int32_t vb__lookup_propose(vb__lookup *l, const int32_t *tokens, int32_t n, int3
     for (; count < max; count++) out[count] = tokens[best_at + count % period];
     return count;
 }
+
+int32_t vb__lookup_given(const int32_t *given, int32_t n_given, const int32_t *answer, int32_t n, int32_t *out, int32_t max, int32_t *match) {
+    int32_t best = 0, at = 0;
+    *match = 0;
+    if (n < 1) return 0;
+    for (int32_t i = 0; i + 1 < n_given; i++) { /* given[i] against the answer's last token */
+        if (given[i] != answer[n - 1]) continue;
+        int32_t len = 1;
+        while (len < VB_LOOKUP_MAX && len <= i && len < n && given[i - len] == answer[n - 1 - len]) len++;
+        if (len > best || (len == best && best > 0 && i + 1 == n)) { /* the same place as in the answer is the likeliest */
+            best = len;
+            at = i + 1;
+        }
+    }
+    if (best < VB_LOOKUP_MIN && !(n == 1 && at == 1)) return 0;
+    *match = best < VB_LOOKUP_MIN ? VB_LOOKUP_MIN : best;
+    int32_t count = 0;
+    for (; count < max && at + count < n_given; count++) out[count] = given[at + count];
+    return count;
+}

@@ -15,4 +15,8 @@ void vb__lookup_reset(vb__lookup *l);
  * last call since reset. Allocates nothing. */
 int32_t vb__lookup_propose(vb__lookup *l, const int32_t *tokens, int32_t n, int32_t *out, int32_t max, int32_t *match);
 
+/* The same from a text given beforehand: what follows the longest match (at least VB_LOOKUP_MIN tokens; at the very beginning of an answer, its one
+ * token) of the answer's end in `given`. answer: its tokens so far. Looks at every position: given is bounded by the caller. */
+int32_t vb__lookup_given(const int32_t *given, int32_t n_given, const int32_t *answer, int32_t n, int32_t *out, int32_t max, int32_t *match);
+
 #endif

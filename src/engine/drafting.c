@@ -384,6 +384,15 @@ int32_t vb__drafting_propose(vb__engine *e, vb__slot *s, int32_t *out, int32_t m
     int32_t found[VB_LIMIT_DRAFT_WIDTH], n_found = 0, match = 0;
     if (kinds >> VB_DRAFT_LOOKUP & 1) {
         n_found = vb__lookup_propose(ds->lookup, r->tokens, r->n_tokens, found, rows - 1, &match);
+        if (r->prediction != NULL && match < VB_LOOKUP_MAX) {
+            int32_t given[VB_LIMIT_DRAFT_WIDTH], given_match = 0;
+            int32_t n_given = vb__lookup_given(r->prediction, r->p.n_prediction, r->tokens + r->n_prompt, vb__req_count(r), given, rows - 1, &given_match);
+            if (n_given > 0 && given_match > match) {
+                memcpy(found, given, (size_t)n_given * sizeof *found);
+                n_found = n_given;
+                match = given_match;
+            }
+        }
         if (n_found == 0) kinds &= ~(1u << VB_DRAFT_LOOKUP);
     }
     if (kinds == 0) return 0;

@@ -26,6 +26,12 @@ vb_err vb__req_create(vb__engine *e, const vb__req_params *p, vb__req **out, vb_
     r->tokens = vb__alloc(VB_TAG_ENGINE, (size_t)cap * sizeof *r->tokens);
     if (r->tokens == NULL) goto fail;
     memcpy(r->tokens, p->prompt, (size_t)p->n_prompt * sizeof *r->tokens);
+    if (p->n_prediction > 0) {
+        r->prediction = vb__alloc(VB_TAG_ENGINE, (size_t)p->n_prediction * sizeof *r->prediction);
+        if (r->prediction == NULL) goto fail;
+        memcpy(r->prediction, p->prediction, (size_t)p->n_prediction * sizeof *r->prediction);
+    }
+    r->p.prediction = NULL;
     r->counting = vb__sampling_needs_counts(&p->sampling);
     if (r->counting) {
         code = vb__token_counts_init(&r->counts, cap < vocab ? cap : vocab, NULL);
@@ -51,5 +57,6 @@ void vb__req_destroy(vb__req *r) {
     vb__token_counts_fini(&r->counts);
     vb__text_out_destroy(r->text);
     vb__free(r->tokens);
+    vb__free(r->prediction);
     vb__free(r);
 }

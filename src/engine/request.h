@@ -48,6 +48,8 @@ typedef struct vb__req_params {
     bool no_reuse;        /* do not continue what a slot holds */
     int32_t draft_width;  /* 0: the engine's policy; 1: none; else at most this many rows */
     int32_t draft_kinds;  /* bit mask of kinds; 0: the engine's */
+    const int32_t *prediction; /* copied; tokens for the lookup drafter */
+    int32_t n_prediction;
     const struct vb__draft_script *script; /* replay: proposals as written, by no drafter; borrowed; NULL */
     /* Callbacks, all optional, called inside step. on_logits sees the raw row that token count (0-based) is sampled from, or with
      * all_logits every prompt row first (position = its index in the sequence). */
@@ -76,6 +78,7 @@ typedef struct vb__req {
     struct vb__req *next; /* in the queue */
     int32_t *tokens;      /* prompt, then answer; cap entries */
     int32_t n_prompt, n_tokens, cap;
+    int32_t *prediction;  /* [p.n_prediction] */
     int32_t fed;          /* of tokens, how many the slot's sequence has run */
     int32_t logits_from;  /* all_logits: prompt rows before this were reported (after giving way) */
     int32_t round;        /* verify rounds so far */

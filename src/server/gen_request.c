@@ -199,6 +199,9 @@ static vb_err f_prediction(fields *f, const char *k, const json_t *v) {
     const json_t *c = json_object_get(v, "content");
     if (type == NULL || strcmp(type, "content") != 0 || !(json_is_string(c) || json_is_array(c)))
         return wrong(f, k, v, "{\"type\": \"content\", \"content\"}");
+    for (size_t i = 0; i < json_array_size(c); i++)
+        if (!json_is_string(json_object_get(json_array_get(c, i), "text"))) return wrong(f, k, json_array_get(c, i), "text parts");
+    f->g->prediction = c;
     return VB_OK;
 }
 
@@ -312,6 +315,7 @@ vb_err vb__gen_read(vb__gen *g, json_t *root, bool chat, vb_error *err) {
 
 void vb__gen_fini(vb__gen *g) {
     for (int32_t i = 0; i < g->n_prompts; i++) vb_ids_free(g->prompts[i].ids);
+    vb_ids_free(g->predicted.ids);
     vb__free(g->prompts);
     vb__free(g->bias);
     json_decref(g->root);
@@ -362,7 +366,26 @@ static vb_err one_prompt(vb__gen *g, const vb_model *m, const json_t *v, vb_erro
     return VB_OK;
 }
 
+/* The predicted answer as tokens, as far as the drafter looks. */
+static vb_err predict(vb__gen *g, const vb_model *m, vb_error *err) {
+    vb__buffer b;
+    if (g->prediction == NULL) return VB_OK;
+    vb__buffer_init(&b, VB_LIMIT_BODY_BYTES);
+    if (json_is_string(g->prediction)) vb__buffer_append(&b, json_string_value(g->prediction), json_string_length(g->prediction));
+    for (size_t i = 0; i < json_array_size(g->prediction); i++) {
+        const json_t *t = json_object_get(json_array_get(g->prediction, i), "text");
+        vb__buffer_append(&b, json_string_value(t), json_string_length(t));
+    }
+    vb_err code = vb_tokenize(m, vb__buffer_str(&b), b.len, false, false, false, &g->predicted.ids, &g->predicted.count, err);
+    vb__buffer_fini(&b);
+    VB_TRY(code);
+    g->request.prediction = g->predicted.ids;
+    g->request.n_prediction = g->predicted.count < VB_GEN_PREDICTION_MAX ? g->predicted.count : VB_GEN_PREDICTION_MAX;
+    return VB_OK;
+}
+
 vb_err vb__gen_prompts(vb__gen *g, const vb_model *m, vb_error *err) {
+    VB_TRY(predict(g, m, err));
     const json_t *v = vb__json_get((vb__json_at){g->root, ""}, "prompt");
     const json_t *first = json_array_get(v, 0);
     bool many = !g->chat && json_is_array(v) && (json_is_string(first) || json_is_array(first));

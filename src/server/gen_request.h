@@ -7,7 +7,7 @@
 #include "verbatim/verbatim.h"
 #include <jansson.h>
 
-enum { VB_GEN_N_MAX = 16, VB_GEN_PROMPTS_MAX = 64, VB_GEN_BODY_VALUES = 2 << 20 };
+enum { VB_GEN_N_MAX = 16, VB_GEN_PROMPTS_MAX = 64, VB_GEN_BODY_VALUES = 2 << 20, VB_GEN_PREDICTION_MAX = 16384 };
 
 typedef struct vb__gen_prompt {
     int32_t *ids; /* vb_ids_free */
@@ -23,6 +23,8 @@ typedef struct vb__gen {
     vb_logit_bias *bias;
     vb__gen_prompt *prompts; /* [n_prompts] */
     int32_t n_prompts;
+    const json_t *prediction; /* its content: a text or text parts; NULL */
+    vb__gen_prompt predicted;
     char ignored[128];   /* names of ignored fields, for the log */
 } vb__gen;
 

@@ -173,6 +173,18 @@ class Http(unittest.TestCase):
         self.assertEqual(ev[0]['choices'][0]['delta'], {'role': 'assistant', 'content': ''})
         self.assertEqual(ev[-2]['usage']['total_tokens'], b['usage']['total_tokens'])
 
+    def test_prediction(self):
+        # words that the prompt does not hold, and a drafter that can only copy: it accepts more where the answer is given
+        q = {'prompt': 'one two three four', 'max_tokens': 16, 'temperature': 0, 'ignore_eos': True, 'verbatim': True, 'draft': {'kind': 'lookup', 'width': 8}}
+        a = self.s.post(TEXT, q)[2]
+        guess = [{'type': 'text', 'text': a['choices'][0]['text']}]
+        b = self.s.post(TEXT, {**q, 'prediction': {'type': 'content', 'content': guess}})[2]
+        self.assertEqual((a['choices'], a['verbatim']['logits_sha256']), (b['choices'], b['verbatim']['logits_sha256']))
+        self.assertGreaterEqual(b['verbatim']['draft']['accepted'], a['verbatim']['draft']['accepted'])
+        c = self.s.post(TEXT, {**q, 'prediction': {'type': 'content', 'content': 'something else entirely ' * 50}})[2]
+        self.assertEqual(a['choices'], c['choices'])
+        return a, b
+
     def test_logprobs(self):
         want = self.s.post(CHAT, chat(logprobs=True, top_logprobs=3, draft='none'))[2]['choices'][0]['logprobs']['content']
         got = self.s.post(CHAT, chat(logprobs=True, top_logprobs=3))[2]['choices'][0]['logprobs']['content']
