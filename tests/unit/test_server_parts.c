@@ -1,0 +1,82 @@
+/* The server's pure parts: who may ask, and JSON text. */
+#include "server/guard.h"
+#include "server/json_writer.h"
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static void hosts(void **state) {
+    (void)state;
+    const char *const extra[] = {"box.example"};
+    const vb__serve_options o = {.host = "myname", .hosts = extra, .n_hosts = 1};
+    static const char *const good[] = {"localhost", "LocalHost:1", "127.0.0.1", "127.0.0.1:80", "[::1]", "[::1]:9", "localhost.", "MYNAME:3", "box.example"};
+    static const char *const bad[] = {"", ":", "evil", "localhost:x", "localhost:123456", "[::1", "[::1]x", "[]", "127.0.0.1.evil", "box.example.evil", "a@localhost"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) assert_true(vb__guard_host(&o, good[i]));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_false(vb__guard_host(&o, bad[i]));
+    assert_true(vb__guard_loopback("127.9.9.9") && vb__guard_loopback("::1") && vb__guard_loopback("localhost"));
+    assert_false(vb__guard_loopback("0.0.0.0") || vb__guard_loopback("::") || vb__guard_loopback("10.0.0.1") || vb__guard_loopback("name"));
+}
+
+static void origins_and_keys(void **state) {
+    (void)state;
+    const char *const origins[] = {"http://page.example"}, *const keys[] = {"one", "two"}, *const any[] = {"*"};
+    const vb__serve_options o = {.host = "h", .origins = origins, .n_origins = 1, .keys = keys, .n_keys = 2};
+    assert_true(vb__guard_origin(&o, NULL, NULL, "h:1") && vb__guard_origin(&o, "http://h:1", NULL, "h:1"));
+    assert_true(vb__guard_origin(&o, "http://page.example", "cross-site", "h:1"));
+    assert_false(vb__guard_origin(&o, NULL, "cross-site", "h:1") || vb__guard_origin(&o, "null", NULL, "h:1"));
+    assert_false(vb__guard_origin(&o, "http://h:2", NULL, "h:1") || vb__guard_origin(&o, "ftp://h:1", NULL, "h:1"));
+    const vb__serve_options all = {.host = "h", .origins = any, .n_origins = 1};
+    assert_true(vb__guard_origin(&all, "http://x", NULL, "h") && vb__guard_key(&all, NULL, NULL));
+    assert_true(vb__guard_key(&o, "Bearer one", NULL) && vb__guard_key(&o, "bearer  two", NULL) && vb__guard_key(&o, NULL, "two"));
+    assert_false(vb__guard_key(&o, NULL, NULL) || vb__guard_key(&o, "one", NULL) || vb__guard_key(&o, "Bearer on", "") || vb__guard_key(&o, "Bearer ", NULL));
+}
+
+static void strings(void **state) {
+    (void)state;
+    static const struct {
+        const char *in, *out;
+        size_t n;
+    } cases[] = {{"a\"\\\n\t\r\x01\x7f", "\"a\\\"\\\\\\n\\t\\r\\u0001\\u007f\"", 8},
+                 {"\0x", "\"\\u0000x\"", 2},
+                 {"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", "\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\"", 9},
+                 {"\xff\xe2\x82", "\"\xef\xbf\xbd\xef\xbf\xbd\"", 3},
+                 {"\xed\xa0\x80", "\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\"", 3},
+                 {"\xc0\x80", "\"\xef\xbf\xbd\xef\xbf\xbd\"", 2},
+                 {"\xf4\x90\x80\x80", "\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\"", 4}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        vb__buffer b;
+        vb__buffer_init(&b, 1000);
+        vb__jw_string(&b, cases[i].in, cases[i].n);
+        assert_string_equal(vb__buffer_str(&b), cases[i].out);
+        json_t *v = json_loads(vb__buffer_str(&b), JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL); /* and it is JSON */
+        assert_non_null(v);
+        json_decref(v);
+        vb__buffer_fini(&b);
+    }
+}
+
+static void numbers(void **state) {
+    (void)state;
+    static const float xs[] = {0, -0.0f, 1, -1.5f, 0.1f, 1e-30f, 3.4e38f, FLT_MIN / 8, -1.5258789e-05f, 16777216.0f};
+    for (size_t i = 0; i < sizeof xs / sizeof *xs; i++) {
+        vb__buffer b;
+        vb__buffer_init(&b, 100);
+        vb__jw_float(&b, xs[i]);
+        float back = strtof(vb__buffer_str(&b), NULL);
+        assert_memory_equal(&back, &xs[i], sizeof back);
+        vb__buffer_clear(&b);
+        vb__jw_float(&b, INFINITY);
+        assert_string_equal(vb__buffer_str(&b), "null");
+        vb__buffer_fini(&b);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(hosts), cmocka_unit_test(origins_and_keys), cmocka_unit_test(strings), cmocka_unit_test(numbers)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
