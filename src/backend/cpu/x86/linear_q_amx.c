@@ -9,7 +9,8 @@
 enum {
     LEAST_ROWS = 4, /* int8 rows from which tiles pay */
     AHEAD = 4,      /* segments between a product and its chain */
-    RING = 8,       /* segments of scratch; more than AHEAD + 1 */
+    EARLY = 3,      /* segments between unpacking and product: a tile load waits until the stores have left the core */
+    RING = 8,       /* segments of scratch; at least AHEAD + EARLY + 1 */
     TILE = 1024,    /* bytes of a tile */
     SLICE_BYTES = VB_SLICE * VB_PANEL,
     /* Parts of scratch: unpacked codes, products on their way (two tiles a segment with 16-bit activations), totals. */
@@ -68,15 +69,20 @@ static __attribute__((noinline)) void take_offset(int32_t offset, int32_t *produ
     }
 }
 
-/* The float chain of one segment for R rows. */
+/* The float chain of one segment for R rows. The `lines` of the weight stream that a segment needs are asked for row by
+ * row: many at once fill the line buffers, and what finds none free stops the core. */
 VB_INLINE void chain(int R, int planes, const scales *s, uint8_t *product, const float *dd, const int32_t *sums,
-                     int32_t nb, __m512 *acc) {
+                     int32_t nb, const uint8_t *ahead, int lines, __m512 *acc) {
     /* With two planes the sum belongs to 256 * hi + lo, so that taking it from lo is enough. */
     if (__builtin_expect(s->offset != 0, 0))
         take_offset(s->offset, (int32_t *)(void *)(product + (planes == 2 ? TILE : 0)), sums, nb);
     __m512 scale = vb__scales16(s->at, s->kind);
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++) {
+        for (int j = r; j < lines; j += R) {
+            _mm_prefetch(ahead + VB_FAR + j * 64, _MM_HINT_T1);
+            _mm_prefetch(ahead + VB_NEAR + j * 64, _MM_HINT_T0);
+        }
         __m512i v = _mm512_load_si512(product + 64 * r);
         if (planes == 2)
             v = _mm512_add_epi32(_mm512_slli_epi32(v, 8), _mm512_load_si512(product + TILE + 64 * r));
@@ -109,7 +115,7 @@ static void store_panels(const vb__linear_q_args *g, int32_t p, int32_t held, co
 
 /* ---- one block of rows: the weights stream ------------------------------------------------------------------ */
 
-/* A place in the stream of segments, panel after panel. It may run past the last panel by AHEAD + 2 segments: what is
+/* A place in the stream of segments, panel after panel. It may run past the last panel by AHEAD + EARLY segments: what is
  * read there is never used. */
 typedef struct cursor {
     const uint8_t *panel, *codes;
@@ -138,10 +144,11 @@ VB_INLINE void stream(int R, int planes, int seg, int bits, const vb__linear_q_a
     const int8_t *a0 = vb__qact_block(g->x, 0), *a = a0;
     const uint8_t *panel = w->data + p0 * w->panel_stride;
     cursor u = {panel, panel, 0}, q = u; /* of unpacking, of products */
-    int32_t fetched = seg_bytes + w->scale_stride, at = 0; /* at: position in the ring of the segment to multiply */
+    const int lines = seg * VB_PANEL * bits / 8 / 64 + 1;
+    int32_t at = 0; /* position in the ring of the segment to multiply */
     scales s = {.kind = w->scale_kind, .has_bias = w->has_bias, .half = w->scale_stride / 2, .offset = w->offset};
     if (bits == 4)
-        for (int i = 0; i <= AHEAD; i++) {
+        for (int i = 0; i < AHEAD + EARLY; i++) {
             unpack(seg, u.codes, bytes + i * seg * VB_PANEL);
             advance(&u, w, segs, seg_bytes, unit_mask);
         }
@@ -166,18 +173,14 @@ VB_INLINE void stream(int R, int planes, int seg, int bits, const vb__linear_q_a
             for (int r = 0; r < R; r++) acc[r] = _mm512_setzero_ps();
             for (int32_t i = first; i < end; i++) {
                 const uint8_t *ahead = (bits == 4 ? u.codes : q.codes);
-                for (int32_t j = 0; j < fetched; j += 64) {
-                    _mm_prefetch(ahead + VB_FAR + j, _MM_HINT_T1);
-                    _mm_prefetch(ahead + VB_NEAR + j, _MM_HINT_T0);
-                }
                 if (bits == 4) {
-                    unpack(seg, u.codes, bytes + ((done + AHEAD + 1) & (RING - 1)) * (seg * VB_PANEL));
+                    unpack(seg, u.codes, bytes + ((done + AHEAD + EARLY) & (RING - 1)) * (seg * VB_PANEL));
                     advance(&u, w, segs, seg_bytes, unit_mask);
                 }
                 NEXT_PRODUCT();
                 s.at = panel + (int64_t)(i >> unit_shift) * w->unit_bytes + w->codes_bytes +
                        ((i & unit_mask) >> per_group) * w->scale_stride;
-                chain(R, planes, &s, products + done * (planes * TILE), dd, sums, nb, acc);
+                chain(R, planes, &s, products + done * (planes * TILE), dd, sums, nb, ahead, lines, acc);
                 done = (done + 1) & (RING - 1);
                 dd += 2 * nb;
                 sums += nb;
@@ -258,7 +261,7 @@ VB_INLINE void blocks(int planes, int seg, int bits, const vb__linear_q_args *g,
                         next += per_step * 64;
                     }
                     sc.at = vb__qslice_scales(&s, i);
-                    chain(16, planes, &sc, products + done * (planes * TILE), dd, sums, nb, acc);
+                    chain(16, planes, &sc, products + done * (planes * TILE), dd, sums, nb, NULL, 0, acc);
                     done = (done + 1) & (RING - 1);
                     dd += 2 * nb;
                     sums += nb;

@@ -7,7 +7,7 @@
 #define VB_INLINE static inline __attribute__((always_inline))
 
 /* Bytes ahead of the weight stream that are asked for; the hardware's own prefetch stops at 4 KiB pages. */
-enum { VB_AHEAD = 3072, VB_FAR = 8192, VB_NEAR = 1152 }; /* alone; or far into L2 and near into L1 */
+enum { VB_AHEAD = 3072, VB_FAR = 4096, VB_NEAR = 1152 }; /* alone; or far into L2 and near into L1 */
 
 /* Panels whose results are stored together: a row of y is then written in runs of 256 bytes, which memory takes twice
  * as fast as single lines a row apart. */
