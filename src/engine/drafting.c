@@ -43,7 +43,6 @@ typedef struct vb__drafting {
     vb__draft_beliefs beliefs; /* where a new request starts */
     vb__gate *gate;
     int32_t tuned[VB_DRAFT_KINDS]; /* widths that `tune` found best; 0: none */
-    bool crashed;
 } vb__drafting;
 
 static const char *const kind_names[VB_DRAFT_KINDS] = {"none", "lookup", "mtp", "dflash", "model"};
@@ -370,7 +369,7 @@ int32_t vb__drafting_propose(vb__engine *e, vb__slot *s, int32_t *out, int32_t m
             max = (int32_t)(r->p.max_tokens - vb__req_count(r) - 1);
         return propose_script(e, r, out, max < s->seq->tape_rows ? max : s->seq->tape_rows);
     }
-    if (d == NULL || d->crashed || r->p.draft_width == 1) return 0;
+    if (d == NULL || r->p.draft_width == 1) return 0;
     int32_t rows = max + 1, want = d->fixed_width;
     if (r->p.max_tokens >= 0 && rows > r->p.max_tokens - vb__req_count(r)) rows = (int32_t)(r->p.max_tokens - vb__req_count(r));
     if (want > 0 && rows > want) rows = want;
@@ -379,7 +378,6 @@ int32_t vb__drafting_propose(vb__engine *e, vb__slot *s, int32_t *out, int32_t m
     ds->kind = VB_DRAFT_NONE;
     ds->width = 1;
     if (rows < 2) return 0;
-    double t0 = vb__now();
     uint32_t kinds = ready_kinds(e, s);
     int32_t found[VB_LIMIT_DRAFT_WIDTH], n_found = 0, match = 0;
     if (kinds >> VB_DRAFT_LOOKUP & 1) {
@@ -445,7 +443,6 @@ int32_t vb__drafting_propose(vb__engine *e, vb__slot *s, int32_t *out, int32_t m
     if (r->stats.draft_kind == VB_DRAFT_NONE || r->stats.draft_width < ds->width) r->stats.draft_width = ds->width;
     r->stats.draft_kind = c.kind;
     vb__costs_observe_draft(&d->costs, c.kind, ds->width, ds->draft_s);
-    (void)t0;
     return made;
 }
 

@@ -25,7 +25,6 @@ typedef struct vb__slot {
     vb__seq *seq;
     int32_t *tokens; /* [ctx]: those that the sequence has run, seq->length of them */
     vb__req *req;    /* live request, or NULL */
-    int32_t drafted; /* committed rows that the drafters have seen */
     struct vb__draft_slot *draft;
 } vb__slot;
 
