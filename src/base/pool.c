@@ -28,6 +28,7 @@ struct vb__pool {
     vb__pool_fn *fn;
     void *ctx;
     int32_t n_items, grain;
+    bool shrinking; /* chunks start large */
     int32_t threads, started;
     bool spin;
     pthread_t *tid; /* [threads - 1] */
@@ -48,8 +49,24 @@ static void futex_wake(_Atomic uint32_t *word, int n) {
 /* The low half of the gate (x86 is little-endian). */
 static _Atomic uint32_t *gate_word(vb__pool *p) { return (_Atomic uint32_t *)(void *)&p->gate; }
 
+/* Chunks that shrink with what is left: few of them, and yet the threads end together. */
+static void take_shrinking(vb__pool *p, int32_t thread) {
+    int32_t n = p->n_items, grain = p->grain, begin = atomic_load_explicit(&p->next, memory_order_relaxed);
+    while (begin < n) {
+        int32_t some = (n - begin) / (2 * p->threads) / grain * grain, end = begin + (some < grain ? grain : some);
+        if (!atomic_compare_exchange_weak_explicit(&p->next, &begin, end, memory_order_relaxed, memory_order_relaxed))
+            continue;
+        p->fn(p->ctx, begin, end < n ? end : n, thread);
+        begin = atomic_load_explicit(&p->next, memory_order_relaxed);
+    }
+}
+
 static void take_part(vb__pool *p, int32_t thread) {
     int32_t n = p->n_items, grain = p->grain;
+    if (p->shrinking) {
+        take_shrinking(p, thread);
+        return;
+    }
     for (;;) {
         int32_t begin = atomic_fetch_add_explicit(&p->next, grain, memory_order_relaxed);
         if (begin >= n) return;
@@ -150,7 +167,7 @@ void vb__pool_destroy(vb__pool *p) {
 
 int32_t vb__pool_threads(const vb__pool *p) { return p->threads; }
 
-void vb__parallel_for(vb__pool *p, int32_t n_items, int32_t grain, vb__pool_fn *fn, void *ctx) {
+static void region(vb__pool *p, int32_t n_items, int32_t grain, bool shrinking, vb__pool_fn *fn, void *ctx) {
     if (n_items <= 0) return;
     vb_assert(grain >= 1);
     if (p->threads == 1 || n_items <= grain) {
@@ -161,6 +178,7 @@ void vb__parallel_for(vb__pool *p, int32_t n_items, int32_t grain, vb__pool_fn *
     p->ctx = ctx;
     p->n_items = n_items;
     p->grain = grain;
+    p->shrinking = shrinking;
     atomic_store_explicit(&p->next, 0, memory_order_relaxed);
     publish(p);
     take_part(p, 0);
@@ -173,4 +191,12 @@ void vb__parallel_for(vb__pool *p, int32_t n_items, int32_t grain, vb__pool_fn *
     atomic_store(&p->caller_sleeps, true);
     for (uint64_t g; ((g = atomic_load(&p->gate)) & INSIDE) != 0;) futex_wait(gate_word(p), (uint32_t)g);
     atomic_store(&p->caller_sleeps, false);
+}
+
+void vb__parallel_for(vb__pool *p, int32_t n_items, int32_t grain, vb__pool_fn *fn, void *ctx) {
+    region(p, n_items, grain, false, fn, ctx);
+}
+
+void vb__parallel_shares(vb__pool *p, int32_t n_items, int32_t grain, vb__pool_fn *fn, void *ctx) {
+    region(p, n_items, grain, true, fn, ctx);
 }

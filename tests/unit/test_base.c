@@ -98,7 +98,8 @@ static void pool_runs_every_item_once(void **state) {
         for (n = 1; n <= 10000; n = n * 3 + 1)
             for (int k = 0; k < 20; k++, rounds++) {
                 memset(&s, 0, sizeof s);
-                vb__parallel_for(p, n, k + 1, touch, &s);
+                if (k % 2 == 0) vb__parallel_for(p, n, k + 1, touch, &s);
+                else vb__parallel_shares(p, n, k, touch, &s);
                 for (int32_t i = 0; i < n; i++) assert_int_equal(s.seen[i], 1);
                 assert_int_equal(s.bad, 0);
             }

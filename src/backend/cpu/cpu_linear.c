@@ -11,7 +11,7 @@ enum {
     PASS_ROWS = 512,           /* rows of one pass over the weights at most, and */
     PASS_BYTES = 768 << 10,    /*   bytes of its quantised input, so that it stays in L2 */
     FORMS = 4,                 /* of an input: bf16, and quantised in groups of 16, 32 and 64 */
-    GRAIN_BYTES = 64 << 10,    /* weights of one item of work */
+    GRAIN = 4,                 /* panels of the smallest share of a thread */
     BEYOND = 4096              /* bytes behind an input that a kernel may read: whole tiles of the last block */
 };
 
@@ -206,15 +206,6 @@ static void linear_panels(void *ctx, int32_t begin, int32_t end, int32_t thread)
     }
 }
 
-/* Panels handed out at once: enough weights to stream, few enough to share evenly. */
-static int32_t grain(const linear_job *j, int32_t panels) {
-    int64_t bytes = 0;
-    for (int32_t i = 0; i < j->n_outs; i++) bytes += j->outs[i].w->bytes;
-    int64_t by_bytes = GRAIN_BYTES / (bytes / panels + 1) + 1;
-    int64_t share = panels / (4 * vb__pool_threads(j->be->pool)) + 1;
-    return (int32_t)(by_bytes < share ? by_bytes : share);
-}
-
 static void pass(linear_job *j, int32_t rows, int32_t k) {
     forms *l = j->be->linear;
     int32_t panels = 0;
@@ -231,7 +222,7 @@ static void pass(linear_job *j, int32_t rows, int32_t k) {
         l->q[i].k = k;
     }
     vb__parallel_for(j->be->pool, rows, VB_ROW_BLOCK, prepare_rows, j);
-    vb__parallel_for(j->be->pool, panels, grain(j, panels), linear_panels, j);
+    vb__parallel_shares(j->be->pool, panels, GRAIN, linear_panels, j);
 }
 
 void vb__cpu_linear(vb__backend *base, const float *x, int64_t xs, int32_t rows, const vb__linear_out *outs,
