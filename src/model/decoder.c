@@ -139,10 +139,10 @@ static void mlp_dense(const vb__model *m, const vb__layer *l, vb__workspace *ws,
     vb__backend *be = m->be;
     const vb__model_config *c = &m->cfg;
     int64_t n = c->intermediate;
-    const vb__linear_out gu[2] = {{l->gate, NULL, NULL, 0, ws->wide, n}, {l->up, NULL, NULL, 0, ws->wide2, n}};
+    const vb__linear_out gu[2] = {{l->gate, l->gate_bias, NULL, 0, ws->wide, n}, {l->up, l->up_bias, NULL, 0, ws->wide2, n}};
     be->ops->linear(be, ws->h, c->hidden, rows, gu, 2);
     be->ops->swiglu(be, ws->wide, n, ws->wide, n, ws->wide2, n, rows, c->intermediate);
-    const vb__linear_out down = {l->down, NULL, ws->x, c->hidden, ws->x, c->hidden};
+    const vb__linear_out down = {l->down, l->down_bias, ws->x, c->hidden, ws->x, c->hidden};
     be->ops->linear(be, ws->wide, n, rows, &down, 1);
 }
 

@@ -31,6 +31,7 @@ typedef struct vb__layer {
     vb__delta_layout delta;
     /* dense MLP */
     vb__weight *gate, *up, *down;         /* (intermediate, hidden) x 2, (hidden, intermediate) */
+    float *gate_bias, *up_bias, *down_bias;
     /* mixture of experts */
     vb__weight *router;      /* (experts, hidden) */
     vb__expert *experts;     /* [cfg.experts] */

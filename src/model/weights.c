@@ -1,6 +1,7 @@
 /* Binding a checkpoint's tensors to the layers of a decoder, and the sizes that follow from a config. */
 #include "model/model.h"
 #include "base/alloc.h"
+#include "base/log.h"
 #include "model/rope_freqs.h"
 #include <stdio.h>
 #include <string.h>
@@ -118,8 +119,10 @@ static vb_err bind_bias(binder *b, const char *prefix, const char *module, int64
     name_buf nb;
     const char *name = name_of(&nb, prefix, module);
     if (!b->src->has(b->src->self, name)) {
-        if (b->m->cfg.attention_bias && strstr(module, "o_proj") == NULL)
-            return vb__fail(b->err, VB_E_NOT_FOUND, "%s: missing, expected since the config sets attention_bias", name);
+        bool mlp = strncmp(module, "mlp.", 4) == 0;
+        if (mlp ? b->m->cfg.mlp_bias : b->m->cfg.attention_bias && strstr(module, "o_proj") == NULL)
+            return vb__fail(b->err, VB_E_NOT_FOUND, "%s: missing, expected since the config sets %s", name,
+                            mlp ? "mlp_bias" : "attention_bias");
         return VB_OK;
     }
     return bind_vector(b, name, VB_VECTOR_PLAIN, n, out);
@@ -193,7 +196,11 @@ static vb_err bind_layer(binder *b, const char *p, vb__layer *l) {
     if (c->experts > 0) return bind_moe(b, p, l);
     VB_TRY(bind_matrix(b, name_of(&nb, p, "mlp.gate_proj"), c->intermediate, c->hidden, &l->gate));
     VB_TRY(bind_matrix(b, name_of(&nb, p, "mlp.up_proj"), c->intermediate, c->hidden, &l->up));
-    return bind_matrix(b, name_of(&nb, p, "mlp.down_proj"), c->hidden, c->intermediate, &l->down);
+    VB_TRY(bind_matrix(b, name_of(&nb, p, "mlp.down_proj"), c->hidden, c->intermediate, &l->down));
+    if (c->arch != VB_ARCH_LLAMA) return VB_OK; /* only there a bias has a place */
+    VB_TRY(bind_bias(b, p, "mlp.gate_proj.bias", c->intermediate, &l->gate_bias));
+    VB_TRY(bind_bias(b, p, "mlp.up_proj.bias", c->intermediate, &l->up_bias));
+    return bind_bias(b, p, "mlp.down_proj.bias", c->hidden, &l->down_bias);
 }
 
 static vb_err bind_mtp(binder *b) {
@@ -212,10 +219,12 @@ static vb_err bind_all(binder *b) {
     VB_TRY(bind_matrix(b, "embed_tokens", c->vocab, c->hidden, &m->embed));
     /* The file's own head wins over what the config says about tying. */
     if (b->src->has(b->src->self, "lm_head")) VB_TRY(bind_matrix(b, "lm_head", c->vocab, c->hidden, &m->head));
-    else if (c->tied) m->head = m->embed;
-    else
-        return vb__fail(b->err, VB_E_NOT_FOUND, "%s: lm_head.weight: missing, expected since tie_word_embeddings is false",
-                        b->src->path);
+    else {
+        if (!c->tied)
+            vb__log(VB_LOG_WARN, "load", "model=%s head=absent tie_word_embeddings=false: the embedding serves as the head",
+                    b->src->path);
+        m->head = m->embed;
+    }
     VB_TRY(bind_vector(b, "norm", VB_VECTOR_NORM, c->hidden, &m->norm));
     for (int32_t i = 0; i < c->layers; i++) {
         char prefix[32];
@@ -274,8 +283,6 @@ static vb_err refuse_unsupported(const vb__weight_source *src, vb_error *err) {
     if (c->arch == VB_ARCH_DFLASH)
         return vb__fail(err, VB_E_UNSUPPORTED, "%s: is a DFlash drafter, expected a model (a drafter goes with --draft dflash:PATH)",
                         src->path);
-    if (c->mlp_bias)
-        return vb__fail(err, VB_E_UNSUPPORTED, "%s: has biases in its MLPs (mlp_bias), expected none", src->path);
     return VB_OK;
 }
 
@@ -323,7 +330,7 @@ static void layer_destroy(vb__backend *be, vb__layer *l, int32_t experts) {
     vb__weight *const w[] = {l->q, l->k, l->v, l->o, l->qkv, l->z, l->b, l->a, l->out, l->gate, l->up, l->down, l->router,
                              l->shared_gate};
     float *const f[] = {l->norm_in, l->norm_post, l->q_bias, l->k_bias, l->v_bias, l->o_bias, l->q_norm,
-                        l->k_norm, l->conv, l->neg_exp_a, l->dt_bias, l->gated_norm};
+                        l->k_norm, l->conv, l->neg_exp_a, l->dt_bias, l->gated_norm, l->gate_bias, l->up_bias, l->down_bias};
     for (size_t i = 0; i < sizeof w / sizeof w[0]; i++) be->ops->weight_destroy(be, w[i]);
     for (size_t i = 0; i < sizeof f / sizeof f[0]; i++) be->ops->free(be, f[i]);
     expert_destroy(be, &l->shared);
