@@ -6,9 +6,10 @@ cd "$(dirname "$0")/.."
 seconds=${1:-60}
 [ $# -gt 0 ] && shift
 [ -d build-fuzz ] || CC=clang meson setup build-fuzz -Dfuzz=true -Dbuildtype=debugoptimized -Db_lundef=false
-ninja -C build-fuzz
 failed=0
-for target in ${*:-$(cd tests/fuzz && ls fuzz_*.c | sed 's/fuzz_\(.*\)\.c/\1/')}; do
+targets=${*:-$(cd tests/fuzz && ls fuzz_*.c | sed 's/fuzz_\(.*\)\.c/\1/')}
+ninja -C build-fuzz $(for target in $targets; do echo "tests/fuzz/fuzz_$target"; done)
+for target in $targets; do
     mkdir -p "build-fuzz/corpus/$target"
     echo "fuzz $target: $seconds s"
     "build-fuzz/tests/fuzz/fuzz_$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=0 \

@@ -53,7 +53,8 @@ __attribute__((always_inline)) static inline void multiply(const product *p, con
         for (int32_t k = 0; k < n; k++, a += 2, b += p->bs) {
 #pragma GCC unroll 4
             for (int t = 0; t < T; t++) {
-                _mm_prefetch((const char *)ahead, L <= 8 ? _MM_HINT_T0 : _MM_HINT_T1);
+                if (L <= 8) _mm_prefetch((const char *)ahead, _MM_HINT_T0);
+                else _mm_prefetch((const char *)ahead, _MM_HINT_T1); /* clang wants a literal */
                 ahead += p->ahead_step;
                 __m512i raw = _mm512_loadu_si512(b + t * p->bt);
                 __m512 be = _mm512_castsi512_ps(_mm512_slli_epi32(raw, 16));
