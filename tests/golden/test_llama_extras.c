@@ -26,9 +26,11 @@ static float noise(float size) {
 static float *add(file *f, const char *name, int rows, int columns, float size, float centre) {
     int n = rows * (columns == 0 ? 1 : columns), start = f->n;
     for (int i = 0; i < n; i++) f->values[f->n++] = centre + noise(size);
-    f->at += sprintf(f->header + f->at, columns == 0 ? "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[%d]" : "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[%d,%d]",
-                     start == 0 ? "{" : ",", name, rows, columns);
-    f->at += sprintf(f->header + f->at, ",\"data_offsets\":[%d,%d]}", start * 4, f->n * 4);
+    char shape[32];
+    (void)snprintf(shape, sizeof shape, columns == 0 ? "%d" : "%d,%d", rows, columns);
+    f->at += snprintf(f->header + f->at, sizeof f->header - (size_t)f->at,
+                      "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[%s],\"data_offsets\":[%d,%d]}", start == 0 ? "{" : ",", name, shape,
+                      start * 4, f->n * 4);
     return f->values + start;
 }
 
