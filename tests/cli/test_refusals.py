@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""The table of refusals in docs/models.md: each line of it is tried, and the program must say exactly what is written there.
+
+usage: test_refusals.py PROGRAM SOURCE_ROOT"""
+import json, os, re, shutil, struct, subprocess, sys, tempfile
+
+PROGRAM, ROOT = sys.argv[1:3]
+H, I, V, D = 64, 96, 40, 32
+LLAMA = {'model_type': 'llama', 'hidden_size': H, 'intermediate_size': I, 'num_hidden_layers': 2, 'num_attention_heads': 2,
+         'num_key_value_heads': 1, 'vocab_size': V, 'max_position_embeddings': 64, 'rms_norm_eps': 1e-5, 'tie_word_embeddings': True}
+
+
+def llama_shapes():
+    shapes = {'embed_tokens.weight': [V, H], 'norm.weight': [H]}
+    for i in range(2):
+        for name, shape in (('input_layernorm', [H]), ('post_attention_layernorm', [H]), ('self_attn.q_proj', [H, H]),
+                            ('self_attn.k_proj', [D, H]), ('self_attn.v_proj', [D, H]), ('self_attn.o_proj', [H, H]),
+                            ('mlp.gate_proj', [I, H]), ('mlp.up_proj', [I, H]), ('mlp.down_proj', [H, I])):
+            shapes[f'layers.{i}.{name}.weight'] = shape
+    return {'model.' + k: v for k, v in shapes.items()}
+
+
+def safetensors(path, shapes, cut=0, more=b''):
+    head, at = {}, 0
+    for name, shape in shapes.items():
+        size = 2
+        for n in shape: size *= n
+        head[name] = {'dtype': 'BF16', 'shape': shape, 'data_offsets': [at, at + size]}
+        at += size
+    head = json.dumps(head).encode()
+    with open(path, 'wb') as f: f.write(struct.pack('<Q', len(head)) + head + bytes(at - cut) + more)
+
+
+def gguf(path, arch='llama', version=3, kind=0, order='<'):
+    text = lambda s: struct.pack(order + 'Q', len(s)) + s.encode()
+    keys = text('general.architecture') + struct.pack(order + 'I', 8) + text(arch)
+    tensor = text('T') + struct.pack(order + 'IQIQ', 1, 256, kind, 0)
+    head = b'GGUF' + struct.pack(order + 'IQQ', version, 1, 1) + keys + tensor
+    with open(path, 'wb') as f: f.write(head + bytes(-len(head) % 32) + bytes(1024))
+
+
+class Cases:
+    """Each makes what a line of the table is about, in a folder of its own, and gives the path and what stands for what."""
+    def __init__(self, folder):
+        self.dir = folder
+
+    def config(self, config):
+        with open(os.path.join(self.dir, 'config.json'), 'w') as f: json.dump(config, f)
+        return self.dir
+
+    def llama(self, shapes=None, **k):
+        safetensors(os.path.join(self.dir, 'model.safetensors'), shapes or llama_shapes(), **k)
+        return self.config(LLAMA)
+
+    def of(self, name):
+        with open(os.path.join(ROOT, 'models', name, 'config.json')) as f: return json.load(f)
+
+    def gguf(self, **k):
+        path = os.path.join(self.dir, 'x.gguf')
+        gguf(path, **k)
+        return path
+
+    def shaped(self, change):
+        shapes = llama_shapes()
+        change(shapes)
+        return self.llama(shapes)
+
+    def index(self):
+        with open(os.path.join(self.dir, 'model.safetensors.index.json'), 'w') as f:
+            json.dump({'metadata': {'total_size': 1}, 'weight_map': {'T': '../s1.safetensors'}}, f)
+        return self.config(LLAMA)
+
+    def missing_head_dim(self):
+        text = self.of('atto')
+        text = text.get('text_config', text)
+        return self.config({'model_type': 'qwen3_5', 'text_config': {k: v for k, v in text.items() if k != 'head_dim'}})
+
+    def make(self, what):
+        last = list(llama_shapes())[-1]
+        return {
+            'another architecture': lambda: self.config(dict(LLAMA, model_type='gpt2')),
+            'the same in GGUF': lambda: self.gguf(arch='bert'),
+            'a drafter as the model': lambda: os.path.join(ROOT, 'models', 'atto-dflash'),
+            'DFlash2, DSpark': lambda: self.config(dict(self.of('atto-dflash'), architectures=['DFlash2DraftModel'])),
+            'a key that a derivative of DFlash adds': lambda: self.config(dict(self.of('atto-dflash'), markov_rank=4)),
+            'FP8, GPTQ, AWQ': lambda: self.config(dict(LLAMA, quantization_config={'quant_method': 'fp8'})),
+            'other MLX modes': lambda: self.config(dict(LLAMA, quantization={'mode': 'mxfp4', 'bits': 4, 'group_size': 32})),
+            'dynamic or longrope scaling': lambda: self.config(dict(LLAMA, rope_parameters={'rope_type': 'dynamic', 'factor': 2})),
+            'a sliding window in llama or mistral': lambda: self.config(dict(LLAMA, sliding_window=32)),
+            'a missing key': self.missing_head_dim,
+            'a missing tensor': lambda: self.shaped(lambda s: s.pop('model.layers.1.self_attn.k_proj.weight')),
+            'one too many': lambda: self.shaped(lambda s: s.update({'model.layers.2.extra': [3]})),
+            'a bias without a place': lambda: self.shaped(lambda s: s.update({'model.norm.bias': [H]})),
+            'another shape': lambda: self.shaped(lambda s: s.update({'model.norm.weight': [65]})),
+            'a file cut short': lambda: self.llama(cut=1),
+            'bytes behind the data': lambda: self.llama(more=b'x'),
+            'a shard outside the folder': self.index,
+            'a type of GGUF that is not listed': lambda: self.gguf(kind=10),
+            'GGUF version 1': lambda: self.gguf(version=1),
+            'a big-endian GGUF': lambda: self.gguf(order='>'),
+            'a file that is no GGUF': lambda: shutil.copy(os.path.join(ROOT, 'README.md'), os.path.join(self.dir, 'x.gguf')),
+        }[what](), {self.dir: 'MODEL', os.path.join(ROOT, 'models', 'atto-dflash'): 'MODEL', last: 'T'}
+
+
+def main():
+    with open(os.path.join(ROOT, 'docs', 'models.md')) as f: page = f.read()
+    table = re.findall(r'^\| ([^`|]+) \| `([^`]+)` \|$', page[page.index('## What does not load'):], re.M)
+    if not table: sys.exit('docs/models.md: no table of refusals')
+    wrong = 0
+    for what, want in table:
+        with tempfile.TemporaryDirectory() as folder:
+            path, names = Cases(folder).make(what)
+            env = {k: v for k, v in os.environ.items() if not k.startswith('VERBATIM_')}
+            p = subprocess.run([PROGRAM, 'run', '-m', path, '--ids', '1,2', '-n', '1'], capture_output=True, text=True, timeout=60,
+                               env=dict(env, VERBATIM_HOME=folder))
+            said = [line for line in p.stderr.split('\n') if line.startswith('verbatim: error: ')]
+            got = said[0][len('verbatim: error: '):] if said else p.stderr
+            for name, word in names.items(): got = got.replace(name, word)
+            if p.returncode != 3 or got != want:
+                wrong += 1
+                print(f'{what}: exit code {p.returncode}\n  says      {got}\n  docs say  {want}')
+    print(f'{len(table) - wrong} of {len(table)} lines are as written')
+    sys.exit(wrong != 0)
+
+
+main()
