@@ -1,7 +1,6 @@
 """The measuring half of compare_llama_cpp.sh: MODEL.gguf THREADS ROUNDS [smollm2.json, for agreement with the f32 reference].
 
 Speaks to llama.cpp through its C interface, as llama-cpp-python binds it: its Python classes change from release to release."""
-import ctypes
 import datetime
 import json
 import math
@@ -12,6 +11,7 @@ import sys
 import time
 
 import llama_cpp as L
+import numpy
 
 DEPTH, ROWS, STEPS, CONTEXT = 512, 16, 24, 1024
 KEYS = ("prefill", "decode", "rows")
@@ -58,7 +58,7 @@ class Peer:
         L.llama_memory_seq_rm(self.memory, 0, start, -1)
 
     def row(self, i):
-        return ctypes.cast(L.llama_get_logits_ith(self.ctx, i), ctypes.POINTER(ctypes.c_float * self.vocab)).contents
+        return numpy.ctypeslib.as_array(L.llama_get_logits_ith(self.ctx, i), shape=(self.vocab,))
 
 
 def measure(peer, out):
@@ -109,8 +109,8 @@ def agreement(peer, path):
         for i, top in enumerate(case["top4"]):
             row = peer.row(len(prompt) - 1 + i)
             count += 1
-            same += max(range(peer.vocab), key=row.__getitem__) == answer[i]
-            want, got = [logit for _, logit in top], [row[token] for token, _ in top]
+            same += int(row.argmax()) == answer[i]
+            want, got = [logit for _, logit in top], [float(row[token]) for token, _ in top]
             worst = max([worst] + [abs((got[0] - g) - (want[0] - w)) for g, w in zip(got, want)])
             kl += sum(p * math.log(p / q) for p, q in zip(softmax(want), softmax(got)))
     return f"{same} of {count} positions the same as the f32 reference, worst gap {worst:.2f}, mean KL of the four best {kl / count:.1e}"
