@@ -7,7 +7,7 @@
 int64_t vb__contract_loop_avx2(int32_t iterations) {
     enum { ROWS = 4 };
     __m256i codes = _mm256_set1_epi8(3), a = _mm256_set1_epi8(5), ones = _mm256_set1_epi16(1);
-    __m256 scale = _mm256_set1_ps(0.5f), acc = _mm256_setzero_ps();
+    __m256 scale = _mm256_set1_ps(0.5f);
     OPAQUE(codes);
     OPAQUE(a);
     OPAQUE(ones);
@@ -15,27 +15,31 @@ int64_t vb__contract_loop_avx2(int32_t iterations) {
     for (int32_t i = 0; i < iterations; i++)
         for (int h = 0; h < 2; h++) { /* 8 outputs of 4 rows each */
             __m256i wide[ROWS];
+#pragma GCC unroll 2
             for (int half = 0; half < 2; half++) { /* int16 sums hold 32 products */
                 __m256i sum[ROWS];
-#pragma GCC unroll 4
-                for (int r = 0; r < ROWS; r++) sum[r] = _mm256_setzero_si256();
 #pragma GCC unroll 8
                 for (int k = 0; k < 8; k++) {
+                    OPAQUE(a); /* or one product would serve all */
 #pragma GCC unroll 4
                     for (int r = 0; r < ROWS; r++) {
                         __m256i t = _mm256_maddubs_epi16(codes, a);
                         OPAQUE(t);
-                        sum[r] = _mm256_add_epi16(sum[r], t);
+                        sum[r] = k == 0 ? t : _mm256_add_epi16(sum[r], t);
+                        OPAQUE(sum[r]);
+                        OPAQUE(a);
                     }
                 }
 #pragma GCC unroll 4
                 for (int r = 0; r < ROWS; r++) {
                     __m256i t = _mm256_madd_epi16(sum[r], ones);
                     wide[r] = half == 0 ? t : _mm256_add_epi32(wide[r], t);
+                    OPAQUE(wide[r]);
                 }
             }
 #pragma GCC unroll 4
             for (int r = 0; r < ROWS; r++) {
+                OPAQUE(scale);
                 __m256 m = _mm256_mul_ps(scale, scale);
                 OPAQUE(m);
                 __m256 f = _mm256_fmadd_ps(_mm256_cvtepi32_ps(wide[r]), m, scale);
@@ -43,7 +47,6 @@ int64_t vb__contract_loop_avx2(int32_t iterations) {
                 OPAQUE(f);
             }
         }
-    OPAQUE(acc);
     return (int64_t)iterations * ROWS * 16 * 64;
 }
 

@@ -22,7 +22,7 @@ typedef struct block {
     int64_t a_seg, plane; /* bytes to the next activation group; from the hi plane to the lo plane */
     int32_t nb;
     const uint8_t *next;
-    int32_t next_lines, lines_per_step;
+    int32_t next_step;
 } block;
 
 /* Activations lie in groups of 32 or 64 a row; a segment of 16 is half of one. */
@@ -31,6 +31,26 @@ typedef struct block {
 /* Without it gcc reorders the integer sums of a whole segment and spills most of them. */
 #define PIN(v) __asm__ volatile("" : "+x"(v))
 
+typedef enum form {
+    KEPT,   /* nibbles as bytes, which the first rows of this slice left */
+    PACKED, /* nibbles as the layout has them, for the only rows */
+    FIRST,  /* the same for the first of several groups of rows, and kept for the others */
+    WIDE    /* 8-bit codes: low nibbles as bytes, high nibbles SLICE_BYTES behind */
+} form;
+
+/* In scratch: a slice's nibbles and scales (scale[16], bias[16] a segment). */
+typedef struct kept {
+    uint8_t *bytes;
+    float *scales;
+} kept;
+
+/* Rows of the next pass over a slice, of those left: as even as can be. */
+VB_INLINE int32_t pass_rows(int32_t left, int planes) {
+    int32_t most = GROUP / planes, passes = (left + most - 1) / most;
+    return (left + passes - 1) / passes;
+}
+
+VB_INLINE void prefetch(const uint8_t *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
 VB_INLINE __m256i load(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
 VB_INLINE void keep(uint8_t *p, __m256i v) { _mm256_store_si256((__m256i *)(void *)p, v); }
 VB_INLINE __m256i bcast4(const int8_t *a) {
@@ -39,35 +59,49 @@ VB_INLINE __m256i bcast4(const int8_t *a) {
     return v;
 }
 
-/* dot[2 * r + h] of one segment for `rows` int8 rows; packed: nibbles as the layout has them, else one a byte. */
-VB_INLINE void dots(int rows, int planes, int seg, int packed, const uint8_t *codes, const int8_t *a,
-                    const int8_t *a_low, __m256i *dot) {
-    const __m256i low = _mm256_set1_epi8(0x0f), ones = _mm256_set1_epi16(1);
+/* Two vectors of codes for k .. k+3; FIRST leaves them at `bytes` as well. */
+VB_INLINE void take(form f, int k, const uint8_t *codes, uint8_t *bytes, __m256i *c) {
+    const __m256i low = _mm256_set1_epi8(0x0f);
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; h++) {
+        if (f == KEPT || f == WIDE) {
+            c[h] = load(codes + k * VB_PANEL + 32 * h);
+        } else {
+            c[h] = load(codes + k / 8 * 64 + 32 * h);
+            if (k & 4) c[h] = _mm256_srli_epi16(c[h], 4);
+            c[h] = _mm256_and_si256(c[h], low);
+            if (f == FIRST) keep(bytes + k * VB_PANEL + 32 * h, c[h]);
+        }
+        PIN(c[h]);
+    }
+}
+
+/* dot[2 * r + h] of one segment for `rows` int8 rows. */
+VB_INLINE void dots(int rows, int planes, int seg, form f, const uint8_t *codes, uint8_t *bytes, const int8_t *a,
+                    const int8_t *a_low, const uint8_t *next, __m256i *dot) {
+    const __m256i ones = _mm256_set1_epi16(1);
 #pragma GCC unroll 2
     for (int k0 = 0; k0 < seg; k0 += 32) {
         __m256i sum[2 * GROUP];
 #pragma GCC unroll 8
         for (int k = k0; k < k0 + (seg < 32 ? seg : 32); k += 4) {
             __m256i c[2];
-#pragma GCC unroll 2
-            for (int h = 0; h < 2; h++) {
-                if (packed) {
-                    c[h] = load(codes + k / 8 * 64 + 32 * h);
-                    if (k & 4) c[h] = _mm256_srli_epi16(c[h], 4);
-                    c[h] = _mm256_and_si256(c[h], low);
-                } else {
-                    c[h] = load(codes + k * VB_PANEL + 32 * h);
-                }
-                PIN(c[h]);
-            }
+            if (f == PACKED && k % 8 == 0) prefetch(codes + k * 8 + VB_AHEAD);
+            if (f == FIRST && k % 8 == 4) prefetch(next + k * 8 - 32);
+            if (f == KEPT && k % 20 == 8) prefetch(next + k / 20 * 64);
+            take(f, k, codes, bytes, c);
 #pragma GCC unroll 4
             for (int r = 0; r < rows; r++) {
                 const int8_t *at = planes == 2 && r & 1 ? a_low + r / 2 * WIDTH(seg) + k : a + r / planes * WIDTH(seg) + k;
                 __m256i x = bcast4(at);
+                __m256i t[2];
+                t[0] = _mm256_maddubs_epi16(c[0], x);
+                PIN(t[0]);
+                t[1] = _mm256_maddubs_epi16(c[1], x);
+                PIN(t[1]);
 #pragma GCC unroll 2
                 for (int h = 0; h < 2; h++) {
-                    __m256i t = _mm256_maddubs_epi16(c[h], x);
-                    sum[2 * r + h] = k == k0 ? t : _mm256_add_epi16(sum[2 * r + h], t);
+                    sum[2 * r + h] = k == k0 ? t[h] : _mm256_add_epi16(sum[2 * r + h], t[h]);
                     PIN(sum[2 * r + h]);
                 }
             }
@@ -91,33 +125,42 @@ VB_INLINE void widen(const uint8_t *p, vb__scale_kind kind, float *to) {
     }
 }
 
-/* One slice of one panel for R rows from r0 on. form: 0 nibbles as bytes in scratch, 1 nibbles as the layout has them,
- * 2 low nibbles as bytes in scratch and high nibbles at `high`. */
-VB_INLINE void slice_rows(int R, int planes, int seg, int form, const vb__qslice *s, const uint8_t *high,
-                          const float *scales, block *b, int32_t r0, int first, float *total) {
-    float acc[GROUP][VB_PANEL] __attribute__((aligned(32))), own[2 * VB_PANEL] __attribute__((aligned(32))) = {0};
+/* acc[r] = fma((float)dot, scale * d, acc[r]) and, with a bias, fma(bias, ds, .): half h of R rows. */
+VB_INLINE void fold(int R, int h, int has_bias, const __m256i *dot, const float *scales, const float *dd, const float *ds,
+                    float (*acc)[VB_PANEL]) {
+    __m256 scale = _mm256_load_ps(scales + 8 * h), bias = _mm256_load_ps(scales + VB_PANEL + 8 * h);
+#pragma GCC unroll 4
+    for (int r = 0; r < R; r++) {
+        __m256 v = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[2 * r + h]), _mm256_mul_ps(scale, _mm256_broadcast_ss(dd + r)),
+                                   _mm256_load_ps(acc[r] + 8 * h));
+        if (has_bias) v = _mm256_fmadd_ps(bias, _mm256_broadcast_ss(ds + r), v);
+        _mm256_store_ps(acc[r] + 8 * h, v);
+    }
+}
+
+/* One slice of one panel for R rows from r0 on. */
+VB_INLINE void slice_rows(int R, int planes, int seg, form f, const vb__qslice *s, const kept *to, block *b, int32_t r0,
+                          int first, float *total) {
+    float acc[GROUP][VB_PANEL] __attribute__((aligned(32)));
 #pragma GCC unroll 4
     for (int r = 0; r < R; r++)
         for (int h = 0; h < 2; h++) _mm256_store_ps(acc[r] + 8 * h, _mm256_setzero_ps());
     const int8_t *a = b->a + r0 * WIDTH(seg), *a_low = a + b->plane;
     const float *dd = b->dd + r0, *ds = dd + b->nb;
     const int32_t *sums = b->sums + r0;
-    const int packed = form == 1;
-    for (int32_t i = 0; i < s->segs; i++) {
+    const int64_t dd_step = 2 * b->nb, sums_step = b->nb, a_seg = b->a_seg;
+    uint8_t *bytes = to->bytes;
+    float *scales = to->scales;
+    const int32_t segs = s->segs, has_bias = s->has_bias, offset = s->offset;
+    for (int32_t i = 0; i < segs; i++) {
         __m256i dot[2 * GROUP];
-        const uint8_t *codes = vb__qslice_codes(s, i);
-        if (packed) {
-#pragma GCC unroll 1
-            for (int j = 0; j < seg * 8 + 64; j += 64) _mm_prefetch(codes + VB_AHEAD + j, _MM_HINT_T0);
-        } else if (b->next_lines > 0) {
-            for (int32_t j = 0; j < b->lines_per_step; j++) _mm_prefetch(b->next + j * 64, _MM_HINT_T1);
-            b->next += b->lines_per_step * 64;
-            b->next_lines -= b->lines_per_step;
-        }
-        dots(R * planes, planes, seg, packed, codes, a, a_low, dot);
-        if (form == 2) {
+        const uint8_t *codes = f == KEPT || f == WIDE ? bytes : vb__qslice_codes(s, i);
+        if (f == WIDE)
+            for (int32_t j = 0; j < b->next_step; j += 64) _mm_prefetch((const char *)b->next + j, _MM_HINT_T1);
+        dots(R * planes, planes, seg, f, codes, bytes, a, a_low, b->next, dot);
+        if (f == WIDE) {
             __m256i top[2 * GROUP];
-            dots(R * planes, planes, seg, 0, high + i * seg * VB_PANEL, a, a_low, top);
+            dots(R * planes, planes, seg, f, bytes + SLICE_BYTES, bytes, a, a_low, b->next, top);
 #pragma GCC unroll 8
             for (int j = 0; j < 2 * R * planes; j++) dot[j] = _mm256_add_epi32(dot[j], _mm256_slli_epi32(top[j], 4));
         }
@@ -127,34 +170,32 @@ VB_INLINE void slice_rows(int R, int planes, int seg, int form, const vb__qslice
                 for (int h = 0; h < 2; h++)
                     dot[2 * r + h] = _mm256_add_epi32(_mm256_slli_epi32(dot[4 * r + h], 8), dot[4 * r + 2 + h]);
         }
-        if (__builtin_expect(s->offset != 0, 0)) {
+        if (__builtin_expect(offset != 0, 0)) {
 #pragma GCC unroll 8
             for (int j = 0; j < 2 * R; j++)
-                dot[j] = _mm256_sub_epi32(dot[j], _mm256_set1_epi32(s->offset * sums[j / 2]));
+                dot[j] = _mm256_sub_epi32(dot[j], _mm256_set1_epi32(offset * sums[j / 2]));
         }
-        if (packed) { /* where the stream of weights has them */
+        if (f == PACKED || f == FIRST) { /* where the stream of weights has them */
             const uint8_t *sp = vb__qslice_scales(s, i);
-            widen(sp, s->kind, own);
-            if (s->has_bias) widen(sp + s->scale_seg / 2, s->kind, own + VB_PANEL);
-            scales = own;
+            if (f == PACKED) prefetch(sp + VB_AHEAD);
+            if (f == PACKED && s->kind == VB_SCALE_F32) prefetch(sp + VB_AHEAD + 64);
+            widen(sp, s->kind, scales);
+            if (has_bias) widen(sp + s->scale_seg / 2, s->kind, scales + VB_PANEL);
         }
 #pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
-            __m256 scale = _mm256_load_ps(scales + 8 * h), bias = _mm256_load_ps(scales + VB_PANEL + 8 * h);
-#pragma GCC unroll 4
-            for (int r = 0; r < R; r++) {
-                __m256 v = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[2 * r + h]),
-                                           _mm256_mul_ps(scale, _mm256_broadcast_ss(dd + r)),
-                                           _mm256_load_ps(acc[r] + 8 * h));
-                if (s->has_bias) v = _mm256_fmadd_ps(bias, _mm256_broadcast_ss(ds + r), v);
-                _mm256_store_ps(acc[r] + 8 * h, v);
-            }
+            if (has_bias) fold(R, h, 1, dot, scales, dd, ds, acc);
+            else fold(R, h, 0, dot, scales, dd, ds, acc);
         }
-        if (!packed) scales += 2 * VB_PANEL;
-        dd += 2 * b->nb;
-        ds += 2 * b->nb;
-        sums += b->nb;
-        int64_t step = seg == WIDTH(seg) ? b->a_seg : i & 1 ? b->a_seg - seg : seg;
+        if (f != PACKED) {
+            scales += 2 * VB_PANEL;
+            bytes += seg * VB_PANEL;
+        }
+        b->next += b->next_step;
+        dd += dd_step;
+        ds += dd_step;
+        sums += sums_step;
+        int64_t step = seg == WIDTH(seg) ? a_seg : i & 1 ? a_seg - seg : seg;
         a += step;
         a_low += step;
     }
@@ -167,61 +208,33 @@ VB_INLINE void slice_rows(int R, int planes, int seg, int form, const vb__qslice
         }
 }
 
-typedef void block_fn(const vb__qslice *s, const uint8_t *high, const float *scales, block *b, int first, float *total);
-#define ROWS_CASE(R, planes, seg, form)                                                                    \
-    case R: slice_rows(R, planes, seg, form, s, high, scales, b, r0, first, total); break;
-#define CASES_1(seg, packed) ROWS_CASE(1, 1, seg, packed) ROWS_CASE(2, 1, seg, packed) ROWS_CASE(3, 1, seg, packed) \
-    ROWS_CASE(4, 1, seg, packed)
-#define CASES_2(seg, packed) ROWS_CASE(1, 2, seg, packed) ROWS_CASE(2, 2, seg, packed)
-#define BLOCK(planes, seg, packed)                                                                           \
-    static __attribute__((noinline)) void block_##planes##_##seg##_##packed(                                 \
-        const vb__qslice *s, const uint8_t *high, const float *scales, block *b, int first, float *total) {  \
-        for (int32_t r0 = 0, n; r0 < b->nb; r0 += n) {                                                       \
-            int32_t left = b->nb - r0, most = GROUP / planes, groups = (left + most - 1) / most;             \
-            n = (left + groups - 1) / groups;                                                                \
-            switch (n) { CASES_##planes(seg, packed) }                                                       \
-        }                                                                                                    \
+typedef void block_fn(const vb__qslice *s, const kept *to, block *b, int32_t r0, int32_t r1, int first, float *total);
+#define ROWS_CASE(R, planes, seg, form)                                                       \
+    case R: slice_rows(R, planes, seg, form, s, to, b, r0, first, total); break;
+#define CASES_1(seg, form)                                                                    \
+    ROWS_CASE(1, 1, seg, form) ROWS_CASE(2, 1, seg, form) ROWS_CASE(3, 1, seg, form) ROWS_CASE(4, 1, seg, form)
+#define CASES_2(seg, form) ROWS_CASE(1, 2, seg, form) ROWS_CASE(2, 2, seg, form)
+#define BLOCK(planes, seg, form)                                                              \
+    static __attribute__((noinline)) void block_##planes##_##seg##_##form(                    \
+        const vb__qslice *s, const kept *to, block *b, int32_t r0, int32_t r1, int first, float *total) { \
+        for (int32_t n; r0 < r1; r0 += n) {                                                   \
+            n = pass_rows(r1 - r0, planes);                                               \
+            switch (n) { CASES_##planes(seg, form) }                                          \
+        }                                                                                     \
     }
-BLOCK(1, 32, 0)
-BLOCK(1, 32, 1)
-BLOCK(1, 64, 0)
-BLOCK(1, 64, 1)
-BLOCK(2, 32, 0)
-BLOCK(2, 32, 1)
-BLOCK(2, 64, 0)
-BLOCK(2, 64, 1)
-BLOCK(1, 16, 0)
-BLOCK(1, 16, 1)
-BLOCK(1, 16, 2)
-BLOCK(2, 16, 0)
-BLOCK(2, 16, 1)
-BLOCK(2, 16, 2)
-BLOCK(1, 32, 2)
-BLOCK(1, 64, 2)
-BLOCK(2, 32, 2)
-BLOCK(2, 64, 2)
+#define FORMS(planes, seg) \
+    BLOCK(planes, seg, KEPT) BLOCK(planes, seg, PACKED) BLOCK(planes, seg, FIRST) BLOCK(planes, seg, WIDE)
+FORMS(1, 16) FORMS(1, 32) FORMS(1, 64) FORMS(2, 16) FORMS(2, 32) FORMS(2, 64)
 
-static block_fn *block_of(int planes, int seg, int form) {
-    static block_fn *const fn[2][3][3] = { /* planes, segment 16, 32, 64, form */
-        {{block_1_16_0, block_1_16_1, block_1_16_2}, {block_1_32_0, block_1_32_1, block_1_32_2}, {block_1_64_0, block_1_64_1, block_1_64_2}},
-        {{block_2_16_0, block_2_16_1, block_2_16_2}, {block_2_32_0, block_2_32_1, block_2_32_2}, {block_2_64_0, block_2_64_1, block_2_64_2}}};
-    return fn[planes - 1][seg / 32][form];
+static block_fn *block_of(int planes, int seg, form f) {
+#define FNS(planes, seg) \
+    {block_##planes##_##seg##_KEPT, block_##planes##_##seg##_PACKED, block_##planes##_##seg##_FIRST, \
+     block_##planes##_##seg##_WIDE}
+    static block_fn *const fn[2][3][4] = {{FNS(1, 16), FNS(1, 32), FNS(1, 64)}, {FNS(2, 16), FNS(2, 32), FNS(2, 64)}};
+    return fn[planes - 1][seg / 32][f];
 }
 
-/* ---- preparing a slice ------------------------------------------------------------------------------------------ */
-
-static void unpack4(const vb__qslice *s, int32_t seg, uint8_t *to) {
-    const __m256i low = _mm256_set1_epi8(0x0f);
-    for (int32_t i = 0; i < s->segs; i++) {
-        const uint8_t *c = vb__qslice_codes(s, i);
-        for (int32_t k = 0; k < seg; k += 8, to += 128)
-            for (int h = 0; h < 64; h += 32) {
-                __m256i v = load(c + k * 8 + h);
-                keep(to + h, _mm256_and_si256(v, low));
-                keep(to + 64 + h, _mm256_and_si256(_mm256_srli_epi16(v, 4), low));
-            }
-    }
-}
+/* ---- preparing a slice of 8-bit codes ----------------------------------------------------------------------------- */
 
 static void unpack8(const vb__qslice *s, int32_t seg, uint8_t *to) {
     const __m256i low = _mm256_set1_epi8(0x0f);
@@ -270,39 +283,45 @@ void vb__linear_q_avx2(VB_LINEAR_Q_ARGS) {
     const vb__qpanels *w = g->w;
     const vb__qact *x = g->x;
     int32_t seg = x->seg, planes = x->planes;
-    const int packed = w->code_bits == 4 && x->rows * planes <= GROUP;
+    const int wide = w->code_bits == 8;
     uint8_t *bytes = g->scratch;
-    float *scales = (float *)(void *)(bytes + SCALES_AT), *totals = (float *)(void *)(bytes + TOTALS_AT);
+    const kept to = {bytes, (float *)(void *)(bytes + SCALES_AT)};
+    float *totals = (float *)(void *)(bytes + TOTALS_AT);
     const int64_t panel_total = (int64_t)x->rows * VB_PANEL;
-    block_fn *fn = block_of(planes, seg, w->code_bits == 8 ? 2 : packed);
+    const int32_t first_rows = pass_rows(x->rows < VB_ROW_BLOCK ? x->rows : VB_ROW_BLOCK, planes);
+    block_fn *opening = block_of(planes, seg, wide ? WIDE : first_rows == x->rows ? PACKED : FIRST);
+    block_fn *rest = block_of(planes, seg, wide ? WIDE : KEPT);
     for (int32_t p = p0; p < p1; p++) {
         const uint8_t *panel = w->data + p * w->panel_stride;
         float *total = totals + (p - p0) % VB_SPAN * panel_total;
         for (int32_t k = 0; k < w->k; k += VB_SLICE) {
             vb__qslice s = vb__qslice_of(w, panel, k, seg);
-            const uint8_t *unit = s.codes, *high = bytes + SLICE_BYTES;
-            if (!packed) {
-                widen_scales(&s, scales);
-                if (w->code_bits == 4) unpack4(&s, seg, bytes);
-                else unpack8(&s, seg, bytes);
-                s.codes = bytes;
-                s.code_seg = seg * VB_PANEL;
-                s.code_unit = s.code_seg << s.shift;
+            if (wide) {
+                widen_scales(&s, to.scales);
+                unpack8(&s, seg, bytes);
             }
             for (int32_t r0 = 0; r0 < x->rows; r0 += VB_ROW_BLOCK) {
-                int32_t nb = vb__row_block(x->rows, r0);
+                int32_t nb = vb__row_block(x->rows, r0), done = 0;
                 if (k == 0) vb__expect_store(g, p, r0, nb);
                 block b = {.nb = nb, .plane = nb * x->width, .a_seg = (int64_t)planes * nb * x->width};
                 b.a = vb__qact_block(x, r0) + (int64_t)k * planes * nb;
                 b.dd = vb__qact_dd(x, r0) + (int64_t)(k / seg) * 2 * nb;
                 b.sums = vb__qact_sums(x, r0) + (int64_t)(k / seg) * nb;
-                if (r0 == 0 && !packed) {
-                    int32_t steps = s.segs * ((nb * planes + GROUP - 1) / GROUP);
-                    b.next_lines = s.segs * seg / w->unit * w->unit_bytes / 64;
-                    b.next = unit + b.next_lines * 64;
-                    b.lines_per_step = (b.next_lines + steps - 1) / steps;
+                b.next = bytes;
+                float *t = total + (int64_t)r0 * VB_PANEL;
+                if (r0 == 0) {
+                    /* The next slice is asked for evenly: at most three lines a segment after the first rows. */
+                    int32_t lines = s.segs * seg / w->unit * (w->unit_bytes / 64);
+                    int32_t passes = (nb * planes + GROUP - 1) / GROUP, each = (lines / s.segs + passes) / passes;
+                    if (!wide && each > 3) each = 3;
+                    b.next = s.codes + lines * 64;
+                    b.next_step = wide ? each : (lines / s.segs + 1 - each * (passes - 1));
+                    b.next_step *= 64;
+                    done = first_rows;
+                    opening(&s, &to, &b, 0, done, k == 0, t);
+                    b.next_step = each * 64;
                 }
-                fn(&s, high, scales, &b, k == 0, total + (int64_t)r0 * VB_PANEL);
+                rest(&s, &to, &b, done, nb, k == 0, t);
             }
         }
         int32_t held = (p - p0) % VB_SPAN + 1;
