@@ -26,6 +26,7 @@ enum { VB_PAGE_POSITIONS = 64 }; /* positions of a KV page */
 typedef struct vb__seq_rows {
     int32_t row0, rows, certain;
     int32_t pos0;
+    int32_t visible_end;   /* of attention. 0: row at position p sees keys 0..p; else keys 0..visible_end-1 (block drafters) */
     uint8_t *const *pages; /* page i holds positions 64i .. 64i+63 of every attention layer */
     uint8_t *failed;       /* [rows] set to 1 where a k or v was not finite (never cleared by a launcher) */
     float *state;          /* recurrent state of all delta-net layers; layer's part: state + delta.state_off */
@@ -62,7 +63,6 @@ typedef struct vb__attention_args {
     vb__kv_layout kv;
     int32_t heads; /* multiple of kv.kv_heads; query head h reads KV head h / (heads/kv_heads) */
     float scale;
-    int32_t visible_end; /* 0: row at position p sees keys 0..p; else keys 0..visible_end-1 (block drafters) */
     int32_t window;      /* 0: none; else only keys at positions > p - window */
     bool head_chunk;     /* the head-chunk plan; changes tiles, never bits */
     const vb__seq_rows *seqs;

@@ -10,6 +10,7 @@
 #include "engine/draft_policy.h"
 #include "engine/engine.h"
 #include "engine/gate.h"
+#include "engine/step_seq.h"
 #include "engine/tuned.h"
 #include "model/dflash.h"
 #include <stdio.h>
@@ -26,7 +27,7 @@ struct vb__draft_slot {
     bool mtp_broken, dflash_broken; /* rows are missing: no proposals until the sequence starts again */
     vb__draft_beliefs beliefs;
     int32_t kind, width, match; /* of the last proposal */
-    double draft_s;
+    bool planned;               /* its drafts are not made yet */
 };
 
 typedef struct vb__drafting {
@@ -37,8 +38,10 @@ typedef struct vb__drafting {
     vb__dflash *dflash;
     vb__page_pool *dpages;
     vb__draft_model *model;
-    float *mtp_in, *mtp_out; /* device (max_rows + 1, hidden), (1, hidden) x 2 */
-    float *block_hidden;     /* device (VB_LIMIT_DRAFT_WIDTH, hidden) */
+    float *mtp_in, *mtp_out; /* device (max_rows, hidden), 2 x (VB_LOGIT_ROWS, hidden) */
+    float *block_hidden;     /* device (VB_LOGIT_ROWS, hidden) */
+    vb__mtp_seq *mtp_rows;       /* [parallel] of a call */
+    vb__dflash_seq *dflash_rows; /* [parallel] of a call */
     vb__draft_costs costs;
     vb__draft_beliefs beliefs; /* where a new request starts */
     vb__gate *gate;
@@ -88,8 +91,10 @@ static vb_err open_mtp(vb__engine *e, vb_error *err) {
                             e->path, e->model->mtp_missing);
         return vb__fail(err, VB_E_MISMATCH, "--draft mtp: %s: the model has 0 MTP layers, expected 1", e->path);
     }
-    VB_TRY(device(e, (int64_t)(e->max_rows + 1) * e->model->cfg.hidden, &d->mtp_in, err));
-    VB_TRY(device(e, 2 * (int64_t)e->model->cfg.hidden, &d->mtp_out, err));
+    VB_TRY(device(e, (int64_t)e->max_rows * e->model->cfg.hidden, &d->mtp_in, err));
+    VB_TRY(device(e, 2 * VB_LOGIT_ROWS * (int64_t)e->model->cfg.hidden, &d->mtp_out, err));
+    d->mtp_rows = vb__calloc(VB_TAG_ENGINE, (size_t)e->parallel, sizeof *d->mtp_rows);
+    if (d->mtp_rows == NULL) return vb__fail(err, VB_E_MEMORY, "drafter: out of memory");
     d->kinds |= 1u << VB_DRAFT_MTP;
     return VB_OK;
 }
@@ -100,14 +105,16 @@ static vb_err open_dflash(vb__engine *e, const char *path, vb_error *err) {
     vb__weight_source src;
     VB_TRY(vb__checkpoint_open(path, &ck, err));
     vb__checkpoint_source(ck, &src);
-    vb_err code = vb__dflash_load(&src, e->model, e->max_rows, &d->dflash, err);
+    vb_err code = vb__dflash_load(&src, e->model, e->max_rows, e->parallel, &d->dflash, err);
     vb__checkpoint_close(ck);
     VB_TRY(code);
     const vb__model *m = vb__dflash_model(d->dflash);
     /* As many pages as the trunk, and a few for the blocks behind full contexts. */
     VB_TRY(vb__page_pool_create(e->be, m->page_bytes, vb__page_pool_count(e->pages) + e->parallel, &d->dpages, err));
     VB_TRY(device(e, (int64_t)e->max_rows * m->cfg.n_taps * m->cfg.hidden, &e->taps, err));
-    VB_TRY(device(e, (int64_t)VB_LIMIT_DRAFT_WIDTH * m->cfg.hidden, &d->block_hidden, err));
+    VB_TRY(device(e, VB_LOGIT_ROWS * (int64_t)m->cfg.hidden, &d->block_hidden, err));
+    d->dflash_rows = vb__calloc(VB_TAG_ENGINE, (size_t)e->parallel, sizeof *d->dflash_rows);
+    if (d->dflash_rows == NULL) return vb__fail(err, VB_E_MEMORY, "drafter: out of memory");
     d->kinds |= 1u << VB_DRAFT_DFLASH;
     return VB_OK;
 }
@@ -220,6 +227,8 @@ void vb__drafting_close(vb__engine *e) {
     e->be->ops->free(e->be, d->mtp_in);
     e->be->ops->free(e->be, d->mtp_out);
     e->be->ops->free(e->be, d->block_hidden);
+    vb__free(d->mtp_rows);
+    vb__free(d->dflash_rows);
     vb__page_pool_destroy(d->dpages);
     vb__dflash_destroy(d->dflash);
     vb__draft_model_close(d->model);
@@ -236,6 +245,7 @@ void vb__drafting_begin(vb__engine *e, vb__slot *s) {
     vb__beliefs_soften(&ds->beliefs);
     ds->kind = VB_DRAFT_NONE;
     ds->width = 0;
+    ds->planned = false;
     if (ds->lookup != NULL) vb__lookup_reset(ds->lookup);
 }
 
@@ -264,72 +274,104 @@ const int32_t *vb__drafting_taps(const vb__engine *e, int32_t *n) {
 
 /* ---- Proposals ------------------------------------------------------------------------------------------------------ */
 
-/* The drafter's choice from its own logits: the target's rule and noise at that position, which keeps acceptance high. */
-static vb_err draft_choose(vb__engine *e, const vb__req *r, const float *logits, int32_t position, int32_t *id) {
+/* The drafter's choice from its own logits (one row): the target's rule and noise at that position, which keeps acceptance high. */
+static vb_err draft_choose(vb__engine *e, const vb__req *r, const float *logits, int32_t position, int32_t best, bool finite, int32_t *id) {
     vb__sample c;
-    int32_t best, v = e->model->cfg.vocab;
-    uint8_t finite;
-    e->be->ops->argmax(e->be, logits, v, 1, v, &best, &finite);
     const vb__sample_row row = {.logits = logits, .options = &r->p.sampling, .token_mask = e->token_mask,
                                 .bias = r->p.logit_bias, .n_bias = r->p.n_logit_bias,
                                 .counts = r->counting ? &r->counts : NULL, .position = position,
                                 .choice = r->p.choice, .top_logprobs = -1,
-                                .known_best = finite != 0, .best = best};
+                                .known_best = finite, .best = best};
     VB_TRY(vb__sampler_pick(e->sampler, &row, &c, NULL));
     *id = c.id;
     return VB_OK;
 }
 
-/* Depth by recursion: row (h, pending), then rows (own output, own draft). Only the first row stays. */
-static vb_err propose_mtp(vb__engine *e, vb__slot *s, int32_t *out, int32_t drafts, int32_t *made) {
-    struct vb__draft_slot *ds = s->draft;
-    const vb__req *r = s->req;
+/* Whether a planned slot of the round is the given kind's. */
+static bool planned(const vb__step_seq *p, int32_t kind) {
+    return p->drafts > 0 && p->slot->draft != NULL && p->slot->draft->planned && p->slot->draft->kind == kind;
+}
+
+/* MTP: depth by recursion. Pass i runs one row of every sequence that wants more than i drafts: (h, pending), then (own
+ * output, own draft). Only the first row stays. At most VB_LOGIT_ROWS sequences. */
+static vb_err propose_mtp(vb__engine *e, vb__step_seq *const *plan, int32_t n) {
+    vb__drafting *d = e->drafting;
     const vb__model *m = e->model;
-    int32_t pos = r->fed - 1, token = r->tokens[r->fed];
-    const float *hidden = ds->last_hidden;
-    *made = 0;
-    for (int32_t i = 0; i < drafts; i++) {
-        float *mtp = e->drafting->mtp_out + (i % 2) * m->cfg.hidden;
-        const vb__mtp_seq row = {s->seq, 1, pos + i, &token, hidden};
-        VB_TRY(vb__mtp_forward(m, e->ws, &row, 1, mtp, NULL));
-        if (i == 0) {
-            ds->mtp_rows = r->fed;
-            ds->mtp_last = false;
+    int32_t h = m->cfg.hidden, v = m->cfg.vocab, token[VB_LOGIT_ROWS], best[VB_LOGIT_ROWS], of[VB_LOGIT_ROWS];
+    uint8_t finite[VB_LOGIT_ROWS];
+    const float *hidden[VB_LOGIT_ROWS];
+    vb_check(n <= VB_LOGIT_ROWS);
+    for (int32_t k = 0; k < n; k++) {
+        const vb__req *r = plan[k]->slot->req;
+        token[k] = r->tokens[r->fed];
+        hidden[k] = plan[k]->slot->draft->last_hidden;
+    }
+    for (int32_t i = 0;; i++) {
+        float *out = d->mtp_out + (int64_t)(i % 2) * VB_LOGIT_ROWS * h;
+        int32_t rows = 0;
+        for (int32_t k = 0; k < n; k++) {
+            if (plan[k]->drafts <= i) continue;
+            of[rows] = k;
+            d->mtp_rows[rows++] = (vb__mtp_seq){plan[k]->slot->seq, 1, plan[k]->slot->req->fed - 1 + i, &token[k], hidden[k]};
         }
-        vb__logits(m, mtp, 1, e->logits);
+        if (rows == 0) return VB_OK;
+        VB_TRY(vb__mtp_forward(m, e->ws, d->mtp_rows, rows, out, NULL));
+        vb__logits(m, out, rows, e->logits);
+        e->be->ops->argmax(e->be, e->logits, v, rows, v, best, finite);
         VB_TRY(e->be->ops->sync(e->be, NULL));
-        VB_TRY(draft_choose(e, r, e->logits, r->fed + i, &token));
-        out[i] = token;
-        *made = i + 1;
-        hidden = mtp;
+        for (int32_t j = 0; j < rows; j++) {
+            int32_t k = of[j];
+            struct vb__draft_slot *ds = plan[k]->slot->draft;
+            const vb__req *r = plan[k]->slot->req;
+            if (i == 0) {
+                ds->mtp_rows = r->fed;
+                ds->mtp_last = false;
+            }
+            VB_TRY(draft_choose(e, r, e->logits + (int64_t)j * v, r->fed + i, best[j], finite[j] != 0, &token[k]));
+            e->row_tokens[plan[k]->row0 + 1 + i] = token[k];
+            hidden[k] = out + (int64_t)j * h;
+        }
     }
-    return VB_OK;
 }
 
-static vb_err propose_dflash(vb__engine *e, vb__slot *s, int32_t *out, int32_t drafts, int32_t *made) {
+/* DFlash: the blocks of all sequences in one pass, at most VB_LOGIT_ROWS rows. */
+static vb_err propose_dflash(vb__engine *e, vb__step_seq *const *plan, int32_t n) {
     vb__drafting *d = e->drafting;
-    struct vb__draft_slot *ds = s->draft;
-    const vb__req *r = s->req;
-    *made = 0;
-    VB_TRY(vb__seq_reserve(ds->dseq, ds->dseq->length + drafts + 1));
-    VB_TRY(vb__dflash_block(d->dflash, ds->dseq, r->tokens[r->fed], drafts + 1, d->block_hidden, NULL));
-    vb__logits(e->model, d->block_hidden + e->model->cfg.hidden, drafts, e->logits);
+    int32_t h = e->model->cfg.hidden, v = e->model->cfg.vocab, rows = 0, wanted = 0;
+    int32_t idx[VB_LOGIT_ROWS], best[VB_LOGIT_ROWS];
+    uint8_t finite[VB_LOGIT_ROWS];
+    for (int32_t k = 0; k < n; k++) {
+        const vb__req *r = plan[k]->slot->req;
+        d->dflash_rows[k] = (vb__dflash_seq){plan[k]->slot->draft->dseq, plan[k]->drafts + 1, r->tokens[r->fed]};
+        vb_check(rows + plan[k]->drafts + 1 <= VB_LOGIT_ROWS);
+        for (int32_t i = 1; i <= plan[k]->drafts; i++) idx[wanted++] = rows + i; /* nobody reads the anchor's row */
+        rows += plan[k]->drafts + 1;
+    }
+    VB_TRY(vb__dflash_block(d->dflash, d->dflash_rows, n, d->block_hidden, NULL));
+    e->be->ops->gather_rows(e->be, e->logit_hidden, h, d->block_hidden, h, idx, wanted, h);
+    vb__logits(e->model, e->logit_hidden, wanted, e->logits);
+    e->be->ops->argmax(e->be, e->logits, v, wanted, v, best, finite);
     VB_TRY(e->be->ops->sync(e->be, NULL));
-    for (int32_t i = 0; i < drafts; i++) {
-        VB_TRY(draft_choose(e, r, e->logits + (int64_t)i * e->model->cfg.vocab, r->fed + i, &out[i]));
-        *made = i + 1;
-    }
+    for (int32_t k = 0, j = 0; k < n; k++)
+        for (int32_t i = 0; i < plan[k]->drafts; i++, j++)
+            VB_TRY(draft_choose(e, plan[k]->slot->req, e->logits + (int64_t)j * v, plan[k]->slot->req->fed + i, best[j], finite[j] != 0,
+                                &e->row_tokens[plan[k]->row0 + 1 + i]));
     return VB_OK;
 }
 
-static vb_err propose_model(vb__engine *e, vb__slot *s, int32_t *out, int32_t drafts, int32_t *made) {
+/* A whole model runs one sequence at a time: each lags behind by a length of its own. */
+static vb_err propose_model(vb__engine *e, vb__step_seq *const *plan, int32_t n) {
     vb__drafting *d = e->drafting;
-    const vb__req *r = s->req;
-    *made = 0;
-    for (int32_t i = 0; i < drafts; i++) {
-        VB_TRY(vb__draft_model_next(d->model, s->draft->mseq, r->tokens, r->fed + 1, out, i, e->logits, NULL));
-        VB_TRY(draft_choose(e, r, e->logits, r->fed + i, &out[i]));
-        *made = i + 1;
+    int32_t v = e->model->cfg.vocab, best;
+    uint8_t finite;
+    for (int32_t k = 0; k < n; k++) {
+        const vb__req *r = plan[k]->slot->req;
+        int32_t *out = e->row_tokens + plan[k]->row0 + 1;
+        for (int32_t i = 0; i < plan[k]->drafts; i++) {
+            VB_TRY(vb__draft_model_next(d->model, plan[k]->slot->draft->mseq, r->tokens, r->fed + 1, out, i, e->logits, NULL));
+            e->be->ops->argmax(e->be, e->logits, v, 1, v, &best, &finite);
+            VB_TRY(draft_choose(e, r, e->logits, r->fed + i, best, finite != 0, &out[i]));
+        }
     }
     return VB_OK;
 }
@@ -359,12 +401,16 @@ static int32_t propose_script(const vb__engine *e, const vb__req *r, int32_t *ou
     return n;
 }
 
-int32_t vb__drafting_propose(vb__engine *e, vb__slot *s, int32_t *out, int32_t max) {
+int32_t vb__drafting_plan(vb__engine *e, vb__slot *s, int32_t *out, int32_t max) {
     vb__drafting *d = e->drafting;
     struct vb__draft_slot *ds = s->draft;
     vb__req *r = s->req;
+    if (ds != NULL) {
+        ds->kind = VB_DRAFT_NONE;
+        ds->width = 1;
+        ds->planned = false;
+    }
     if (r->p.script != NULL) {
-        if (ds != NULL) ds->kind = VB_DRAFT_NONE;
         if (r->p.max_tokens >= 0 && max > r->p.max_tokens - vb__req_count(r) - 1)
             max = (int32_t)(r->p.max_tokens - vb__req_count(r) - 1);
         return propose_script(e, r, out, max < s->seq->tape_rows ? max : s->seq->tape_rows);
@@ -375,8 +421,6 @@ int32_t vb__drafting_propose(vb__engine *e, vb__slot *s, int32_t *out, int32_t m
     if (want > 0 && rows > want) rows = want;
     if (r->p.draft_width > 0 && rows > r->p.draft_width) rows = r->p.draft_width;
     if (rows > VB_LIMIT_DRAFT_WIDTH) rows = VB_LIMIT_DRAFT_WIDTH;
-    ds->kind = VB_DRAFT_NONE;
-    ds->width = 1;
     if (rows < 2) return 0;
     uint32_t kinds = ready_kinds(e, s);
     int32_t found[VB_LIMIT_DRAFT_WIDTH], n_found = 0, match = 0;
@@ -407,109 +451,167 @@ int32_t vb__drafting_propose(vb__engine *e, vb__slot *s, int32_t *out, int32_t m
         if (fixed && c.kind != VB_DRAFT_NONE) c.width = rows;
     }
     if (c.kind == VB_DRAFT_NONE) return 0;
-    int32_t width = d->gate != NULL ? vb__gate_width(d->gate, c.width) : c.width, made = 0;
+    int32_t width = d->gate != NULL ? vb__gate_width(d->gate, c.width) : c.width;
     if (width < 2) return 0;
     /* MTP writes rows behind the committed ones; the pages must be there. */
     if (vb__seq_reserve(s->seq, s->seq->length + width) != VB_OK) return 0;
+    if (c.kind == VB_DRAFT_DFLASH && vb__seq_reserve(ds->dseq, ds->dseq->length + width) != VB_OK) return 0;
+    ds->kind = c.kind;
+    ds->width = width;
+    ds->match = match;
+    if (c.kind == VB_DRAFT_LOOKUP) {
+        if (width > n_found + 1) ds->width = n_found + 1;
+        memcpy(out, found, (size_t)(ds->width - 1) * sizeof *out);
+    }
+    ds->planned = true;
+    return ds->width - 1;
+}
+
+/* Drafts of one kind for the slots of plan[0..n-1]. A drafter that fails costs speed, never the answer. */
+static void run_kind(vb__engine *e, int32_t kind, vb__step_seq *const *plan, int32_t n) {
+    vb__drafting *d = e->drafting;
     vb_err code = VB_OK;
     /* The prompt is no part of what a draft costs. */
-    if (c.kind == VB_DRAFT_MODEL && ds->mseq->length + VB_LIMIT_DRAFT_WIDTH < r->fed)
-        code = vb__draft_model_catch_up(d->model, ds->mseq, r->tokens, r->fed + 1, NULL);
-    double t1 = vb__now();
-    switch (c.kind) {
-    case VB_DRAFT_LOOKUP:
-        made = n_found < width - 1 ? n_found : width - 1;
-        memcpy(out, found, (size_t)made * sizeof *out);
-        break;
-    case VB_DRAFT_MTP: code = propose_mtp(e, s, out, width - 1, &made); break;
-    case VB_DRAFT_DFLASH: code = propose_dflash(e, s, out, width - 1, &made); break;
-    case VB_DRAFT_MODEL:
-        if (code == VB_OK) code = propose_model(e, s, out, width - 1, &made);
-        break;
-    default: break;
+    for (int32_t k = 0; k < n && kind == VB_DRAFT_MODEL && code == VB_OK; k++) {
+        const vb__req *r = plan[k]->slot->req;
+        if (plan[k]->slot->draft->mseq->length + VB_LIMIT_DRAFT_WIDTH < r->fed)
+            code = vb__draft_model_catch_up(d->model, plan[k]->slot->draft->mseq, r->tokens, r->fed + 1, NULL);
     }
-    if (vb__fault_is(VB_FAULT_DRAFT_CRASH) && vb__req_count(r) >= 4) code = VB_E_INTERNAL;
-    if (code != VB_OK) { /* a drafter that fails costs speed, never the answer */
-        vb__log(VB_LOG_WARN, "draft", "kind=%s failed (%s); decoding goes on without it", vb__draft_kind_name(c.kind),
-                vb_err_message(code));
-        d->kinds &= ~(1u << c.kind);
-        ds->mtp_broken = ds->mtp_broken || c.kind == VB_DRAFT_MTP;
-        return 0;
+    double t0 = vb__now();
+    if (code == VB_OK)
+        code = kind == VB_DRAFT_MTP ? propose_mtp(e, plan, n) : kind == VB_DRAFT_DFLASH ? propose_dflash(e, plan, n) :
+               kind == VB_DRAFT_MODEL ? propose_model(e, plan, n) : VB_OK;
+    double seconds = vb__now() - t0;
+    for (int32_t k = 0; k < n; k++)
+        if (vb__fault_is(VB_FAULT_DRAFT_CRASH) && vb__req_count(plan[k]->slot->req) >= 4) code = VB_E_INTERNAL;
+    if (code != VB_OK) {
+        vb__log(VB_LOG_WARN, "draft", "kind=%s failed (%s); decoding goes on without it", vb__draft_kind_name(kind), vb_err_message(code));
+        d->kinds &= ~(1u << kind);
     }
-    ds->kind = c.kind;
-    ds->width = made + 1;
-    ds->match = match;
-    ds->draft_s = vb__now() - t1;
-    if (r->stats.draft_kind == VB_DRAFT_NONE || r->stats.draft_width < ds->width) r->stats.draft_width = ds->width;
-    r->stats.draft_kind = c.kind;
-    vb__costs_observe_draft(&d->costs, c.kind, ds->width, ds->draft_s);
-    return made;
+    for (int32_t k = 0; k < n; k++) {
+        struct vb__draft_slot *ds = plan[k]->slot->draft;
+        vb__req *r = plan[k]->slot->req;
+        ds->planned = false;
+        if (code != VB_OK) {
+            plan[k]->drafts = 0;
+            ds->kind = VB_DRAFT_NONE;
+            ds->mtp_broken = ds->mtp_broken || kind == VB_DRAFT_MTP;
+            continue;
+        }
+        if (r->stats.draft_kind == VB_DRAFT_NONE || r->stats.draft_width < ds->width) r->stats.draft_width = ds->width;
+        r->stats.draft_kind = kind;
+        /* A pass over several sequences costs each of them about what it would cost alone, if they share it: no news, unless there is none. */
+        if (n == 1 || d->costs.draft[kind][ds->width] <= 0) vb__costs_observe_draft(&d->costs, kind, ds->width, seconds);
+    }
+}
+
+void vb__drafting_run(vb__engine *e, vb__step_seq *plan, int32_t n) {
+    vb__step_seq *some[VB_LOGIT_ROWS];
+    if (e->drafting == NULL) return;
+    for (int32_t kind = VB_DRAFT_LOOKUP; kind < VB_DRAFT_KINDS; kind++) {
+        int32_t count = 0, rows = 0;
+        for (int32_t i = 0; i < n; i++) {
+            if (!planned(&plan[i], kind)) continue;
+            if (rows + plan[i].drafts + 1 > VB_LOGIT_ROWS || count == VB_LOGIT_ROWS) {
+                run_kind(e, kind, some, count);
+                count = rows = 0;
+            }
+            some[count++] = &plan[i];
+            rows += plan[i].drafts + 1;
+        }
+        if (count > 0) run_kind(e, kind, some, count);
+    }
 }
 
 /* ---- What became of them ---------------------------------------------------------------------------------------------- */
 
 /* MTP rows of committed positions: K and V from trunk hidden rows. The last committed row's token may still change hands
  * (the next request's), so it is kept for the first draft step, or for the next call here. */
-static vb_err commit_mtp(vb__engine *e, vb__slot *s, const float *hidden, int32_t keep) {
-    struct vb__draft_slot *ds = s->draft;
-    const vb__req *r = s->req;
+static vb_err commit_mtp(vb__engine *e, vb__step_seq *plan, int32_t n) {
+    vb__drafting *d = e->drafting;
     const vb__model *m = e->model;
     int64_t h = m->cfg.hidden;
-    int32_t first = r->fed - keep; /* position of the first row of `hidden` */
-    if (ds->mtp_broken) return VB_OK;
-    if (!(ds->mtp_rows == first && !ds->mtp_last) && !(ds->mtp_rows == first - 1 && ds->mtp_last)) {
-        ds->mtp_broken = true; /* rows are missing: a slot that was fed without this drafter */
-        return VB_OK;
+    int32_t calls = 0, copied = 0;
+    for (int32_t i = 0; i < n; i++) {
+        struct vb__draft_slot *ds = plan[i].slot->draft;
+        const vb__req *r = plan[i].slot->req;
+        if (r == NULL || ds->mtp_broken) continue;
+        const float *in = e->hidden + plan[i].hidden0 * h;
+        int32_t keep = plan[i].keep, first = r->fed - keep; /* position of the first row of the step */
+        vb_check(plan[i].hidden_first == 0);
+        if (!(ds->mtp_rows == first && !ds->mtp_last) && !(ds->mtp_rows == first - 1 && ds->mtp_last)) {
+            ds->mtp_broken = true; /* rows are missing: a slot that was fed without this drafter */
+            continue;
+        }
+        int32_t lead = ds->mtp_last ? 1 : 0, rows = lead + keep - 1;
+        if (rows == 0) continue;
+        if (rows == 1 && lead == 1) in = ds->last_hidden;
+        else if (lead == 1) {
+            float *joined = d->mtp_in + copied * h;
+            e->be->ops->copy(e->be, joined, ds->last_hidden, (size_t)h * sizeof(float));
+            e->be->ops->copy(e->be, joined + h, in, (size_t)(keep - 1) * (size_t)h * sizeof(float));
+            copied += rows;
+            in = joined;
+        }
+        d->mtp_rows[calls++] = (vb__mtp_seq){plan[i].slot->seq, rows, first - lead, r->tokens + first - lead + 1, in};
     }
-    int32_t lead = ds->mtp_last ? 1 : 0, rows = lead + keep - 1;
-    const float *in = hidden;
-    if (lead == 1) {
-        e->be->ops->copy(e->be, e->drafting->mtp_in, ds->last_hidden, (size_t)h * sizeof(float));
-        e->be->ops->copy(e->be, e->drafting->mtp_in + h, hidden, (size_t)(keep - 1) * (size_t)h * sizeof(float));
-        in = e->drafting->mtp_in;
+    if (calls > 0) VB_TRY(vb__mtp_forward(m, e->ws, d->mtp_rows, calls, NULL, NULL));
+    for (int32_t i = 0; i < n; i++) {
+        struct vb__draft_slot *ds = plan[i].slot->draft;
+        if (plan[i].slot->req == NULL || ds->mtp_broken) continue;
+        e->be->ops->copy(e->be, ds->last_hidden, e->hidden + (plan[i].hidden0 + plan[i].keep - 1) * h, (size_t)h * sizeof(float));
+        ds->mtp_rows = plan[i].slot->req->fed - 1;
+        ds->mtp_last = true;
     }
-    for (int32_t at = 0; at < rows;) {
-        int32_t n = rows - at < e->max_rows ? rows - at : e->max_rows, pos = first - lead + at;
-        const vb__mtp_seq row = {s->seq, n, pos, r->tokens + pos + 1, in + at * h};
-        VB_TRY(vb__mtp_forward(m, e->ws, &row, 1, NULL, NULL));
-        at += n;
-    }
-    e->be->ops->copy(e->be, ds->last_hidden, hidden + (keep - 1) * h, (size_t)h * sizeof(float));
-    ds->mtp_rows = r->fed - 1;
-    ds->mtp_last = true;
     return VB_OK;
 }
 
-static vb_err commit_dflash(vb__engine *e, vb__slot *s, int32_t row0, int32_t keep) {
-    struct vb__draft_slot *ds = s->draft;
-    const vb__model_config *c = &vb__dflash_model(e->drafting->dflash)->cfg;
-    if (ds->dflash_broken) return VB_OK;
-    if (ds->dseq->length != s->req->fed - keep || vb__seq_reserve(ds->dseq, s->req->fed) != VB_OK) {
-        ds->dflash_broken = true;
-        return VB_OK;
+static vb_err commit_dflash(vb__engine *e, vb__step_seq *plan, int32_t n) {
+    vb__drafting *d = e->drafting;
+    const vb__model_config *c = &vb__dflash_model(d->dflash)->cfg;
+    int64_t width = (int64_t)c->n_taps * c->hidden;
+    int32_t calls = 0, rows = 0;
+    for (int32_t i = 0; i < n; i++) {
+        struct vb__draft_slot *ds = plan[i].slot->draft;
+        const vb__req *r = plan[i].slot->req;
+        int32_t keep = plan[i].keep;
+        if (r == NULL || ds->dflash_broken) continue;
+        if (ds->dseq->length != r->fed - keep || vb__seq_reserve(ds->dseq, r->fed) != VB_OK) {
+            ds->dflash_broken = true;
+            continue;
+        }
+        /* The call's rows are dense; those of rejected drafts lie between the committed ones. Row by row, for places overlap. */
+        for (int32_t k = 0; k < keep && rows != plan[i].row0; k++)
+            e->be->ops->copy(e->be, e->taps + (rows + k) * width, e->taps + (plan[i].row0 + k) * width, (size_t)width * sizeof(float));
+        d->dflash_rows[calls++] = (vb__dflash_seq){ds->dseq, keep, 0};
+        rows += keep;
     }
-    return vb__dflash_context(e->drafting->dflash, ds->dseq, e->taps + (int64_t)row0 * c->n_taps * c->hidden, keep, NULL);
+    return calls > 0 ? vb__dflash_context(d->dflash, d->dflash_rows, calls, e->taps, NULL) : VB_OK;
 }
 
-void vb__drafting_commit(vb__engine *e, vb__slot *s, const float *hidden, int32_t hidden_first, int32_t row0,
-                         int32_t keep, int32_t drafts, int32_t accepted, bool over) {
+/* How often drafts are accepted, for the slot's request and for requests to come. */
+static void observe(vb__drafting *d, const vb__step_seq *s) {
+    struct vb__draft_slot *ds = s->slot->draft;
+    if (s->drafts == 0 || ds->kind == VB_DRAFT_NONE) return;
+    vb__acceptance *own = ds->kind == VB_DRAFT_LOOKUP ? &ds->beliefs.lookup[vb__lookup_class(ds->match)] : &ds->beliefs.kind[ds->kind];
+    vb__acceptance *all = ds->kind == VB_DRAFT_LOOKUP ? &d->beliefs.lookup[vb__lookup_class(ds->match)] : &d->beliefs.kind[ds->kind];
+    vb__acceptance_observe(own, s->drafts, s->accepted);
+    vb__acceptance_observe(all, s->drafts, s->accepted);
+}
+
+void vb__drafting_commit(vb__engine *e, vb__step_seq *plan, int32_t n) {
     vb__drafting *d = e->drafting;
-    struct vb__draft_slot *ds = s->draft;
-    (void)over;
     if (d == NULL) return;
-    if (drafts > 0 && ds->kind != VB_DRAFT_NONE) {
-        vb__acceptance *own = ds->kind == VB_DRAFT_LOOKUP ? &ds->beliefs.lookup[vb__lookup_class(ds->match)] : &ds->beliefs.kind[ds->kind];
-        vb__acceptance *all = ds->kind == VB_DRAFT_LOOKUP ? &d->beliefs.lookup[vb__lookup_class(ds->match)] : &d->beliefs.kind[ds->kind];
-        vb__acceptance_observe(own, drafts, accepted);
-        vb__acceptance_observe(all, drafts, accepted);
+    bool mtp = (d->kinds >> VB_DRAFT_MTP & 1) == 0 || commit_mtp(e, plan, n) == VB_OK;
+    bool dflash = (d->kinds >> VB_DRAFT_DFLASH & 1) == 0 || commit_dflash(e, plan, n) == VB_OK;
+    for (int32_t i = 0; i < n; i++) {
+        struct vb__draft_slot *ds = plan[i].slot->draft;
+        if (plan[i].slot->req == NULL) continue;
+        observe(d, &plan[i]);
+        ds->mtp_broken = ds->mtp_broken || !mtp;
+        ds->dflash_broken = ds->dflash_broken || !dflash;
+        if (ds->mseq != NULL) vb__draft_model_settle(ds->mseq, plan[i].slot->req->fed);
     }
-    if (d->kinds >> VB_DRAFT_MTP & 1) {
-        vb_check(hidden_first == 0);
-        if (commit_mtp(e, s, hidden, keep) != VB_OK) ds->mtp_broken = true;
-    }
-    if (d->kinds >> VB_DRAFT_DFLASH & 1)
-        if (commit_dflash(e, s, row0, keep) != VB_OK) ds->dflash_broken = true;
-    if (ds->mseq != NULL) vb__draft_model_settle(ds->mseq, s->req->fed);
 }
 
 void vb__drafting_observe(vb__engine *e, int32_t n_seqs, int32_t rows, double draft_s, double verify_s) {

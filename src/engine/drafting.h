@@ -9,6 +9,7 @@
 
 struct vb__engine;
 struct vb__slot;
+struct vb__step_seq;
 struct vb__cpu_backend_options;
 struct vb_model_options;
 
@@ -24,15 +25,18 @@ void vb__drafting_close(struct vb__engine *e);
 void vb__drafting_begin(struct vb__engine *e, struct vb__slot *s);
 /* The slot's sequence was reset. */
 void vb__drafting_forget(struct vb__engine *e, struct vb__slot *s);
-/* Proposals behind the pending token, at most `max`; returns how many (0: plain decode). */
-int32_t vb__drafting_propose(struct vb__engine *e, struct vb__slot *s, int32_t *out, int32_t max);
+/* How many tokens, at most `max`, will be proposed behind the slot's pending one, and who does it (0: plain decode). Those that need no
+ * forward are in `out` at once. */
+int32_t vb__drafting_plan(struct vb__engine *e, struct vb__slot *s, int32_t *out, int32_t max);
+/* Makes the planned drafts of plan[0..n-1] (their slots have requests), all sequences of a drafter in one call, behind row row0 of
+ * row_tokens. A drafter that fails leaves plan[i].drafts at 0. */
+void vb__drafting_run(struct vb__engine *e, struct vb__step_seq *plan, int32_t n);
 /* What a forward must keep for the drafters: hidden rows of all rows; taps (layers, ascending; NULL and 0: none). */
 bool vb__drafting_wants_hidden(const struct vb__engine *e);
 const int32_t *vb__drafting_taps(const struct vb__engine *e, int32_t *n);
-/* `keep` rows of the slot became part of its sequence (the request's fed counts them already). hidden: device, first row
- * is the request's row hidden_first of the step; row0: its first row of the call (taps). over: the request ends. */
-void vb__drafting_commit(struct vb__engine *e, struct vb__slot *s, const float *hidden, int32_t hidden_first,
-                         int32_t row0, int32_t keep, int32_t drafts, int32_t accepted, bool over);
+/* plan[i].keep rows of each slot became part of its sequence (the request's fed counts them already); slots without a request are
+ * left out. */
+void vb__drafting_commit(struct vb__engine *e, struct vb__step_seq *plan, int32_t n);
 /* Times of a finished step, for the policy. */
 void vb__drafting_observe(struct vb__engine *e, int32_t n_seqs, int32_t rows, double draft_s, double verify_s);
 /* Name of a kind number ("none", "lookup", "mtp", "dflash", "model", "auto"); widths that the gate declined. */

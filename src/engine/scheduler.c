@@ -186,7 +186,7 @@ static int32_t plan_step(vb__engine *e, step_seq *plan, int32_t *n_rows) {
         int32_t *row = e->row_tokens + rows;
         row[0] = s->req->tokens[s->req->fed];
         int32_t most = room - 1 < left ? room - 1 : left;
-        int32_t drafts = vb__drafting_propose(e, s, row + 1, most < share - 1 ? most : share - 1);
+        int32_t drafts = vb__drafting_plan(e, s, row + 1, most < share - 1 ? most : share - 1);
         while (drafts > 0 && vb__seq_reserve(s->seq, s->seq->length + 1 + drafts) != VB_OK) drafts = 0;
         if (drafts == 0 && !reserve(e, s, 1)) continue;
         plan[n++] = (step_seq){.slot = s, .row0 = rows, .known = 1, .drafts = drafts, .samples = true};
@@ -227,6 +227,7 @@ static int32_t plan_step(vb__engine *e, step_seq *plan, int32_t *n_rows) {
     int32_t kept = 0;
     for (int32_t i = 0; i < n; i++)
         if (plan[i].slot->req != NULL) plan[kept++] = plan[i];
+    vb__drafting_run(e, plan, kept);
     *n_rows = rows;
     return kept;
 }
@@ -353,11 +354,12 @@ static vb_err choose(vb__engine *e, step_seq *plan, int32_t n, vb_error *err) {
 
 /* ---- The step ------------------------------------------------------------------------------------------------------ */
 
+/* The rows to keep become part of the sequence. A request that fails here leaves its slot. */
 static void settle(vb__engine *e, step_seq *s) {
     vb__slot *slot = s->slot;
     vb__req *r = slot->req;
-    int32_t fed = r->fed, keep = s->samples ? s->keep : s->known;
-    if (keep < s->known) keep = s->known;
+    int32_t fed = r->fed, keep = s->samples && s->keep > s->known ? s->keep : s->known;
+    s->keep = keep;
     vb_err code = vb__seq_commit(slot->seq, keep);
     if (code != VB_OK || r->error != VB_OK) {
         if (r->error == VB_OK) req_fail(e, r, code, "attention: a key or value is not finite");
@@ -378,12 +380,10 @@ static void settle(vb__engine *e, step_seq *s) {
         if (r->p.on_round != NULL) r->p.on_round(r->p.user, s->drafts, s->accepted);
         r->round++;
     }
-    bool over = s->ended || (r->p.max_tokens == 0 && r->fed == r->n_prompt);
-    vb__drafting_commit(e, slot, e->hidden + (int64_t)s->hidden0 * e->model->cfg.hidden, s->hidden_first, s->row0, keep,
-                        s->drafts, s->accepted, over);
-    if (!over) return;
-    if (r->p.max_tokens == 0) r->finish = VB_FINISH_LENGTH;
-    req_done(e, r);
+    if (r->p.max_tokens == 0 && r->fed == r->n_prompt) {
+        r->finish = VB_FINISH_LENGTH;
+        s->ended = true;
+    }
 }
 
 vb_err vb__engine_step(vb__engine *e, bool *worked, vb_error *err) {
@@ -419,16 +419,18 @@ vb_err vb__engine_step(vb__engine *e, bool *worked, vb_error *err) {
             memmove(e->row_tokens + plan[i].row0, e->fseqs[i].tokens, (size_t)e->fseqs[i].rows * sizeof *e->row_tokens);
     VB_TRY(choose(e, plan, n, err));
     double t2 = vb__now();
+    for (int32_t i = 0; i < n; i++) settle(e, &plan[i]);
+    vb__drafting_commit(e, plan, n);
+    double t3 = vb__now();
     for (int32_t i = 0; i < n; i++) {
         vb__req *r = plan[i].slot->req;
-        double t3 = vb__now();
-        bool verify = plan[i].samples && plan[i].known == 1;
-        settle(e, &plan[i]);
-        if (verify) {
+        if (r == NULL) continue;
+        if (plan[i].samples && plan[i].known == 1) {
             r->stats.draft_s += (t1 - t0) / n;
             r->stats.verify_s += (t2 - t1) / n;
-            r->stats.commit_s += vb__now() - t3;
+            r->stats.commit_s += (t3 - t2) / n;
         }
+        if (plan[i].ended) req_done(e, r);
     }
     vb__drafting_observe(e, n, rows, t1 - t0, t2 - t1);
     e->stats.steps++;

@@ -103,7 +103,6 @@ static void mixer_attention(const vb__model *m, const vb__layer *l, vb__workspac
         .gate = c->output_gate ? q + d : NULL, .gs = qn, .gh = qh,
         .o = o, .os = c->heads * d,
         .kv = l->kv, .heads = c->heads, .scale = m->attention_scale,
-        .visible_end = ws->visible_end,
         .window = l->type == VB_LAYER_SLIDING ? c->sliding_window : 0,
         .head_chunk = head_chunk, .seqs = ws->seqs, .n_seqs = n_seqs,
     };
@@ -259,9 +258,12 @@ vb_err vb__mtp_forward(const vb__model *m, vb__workspace *ws, const vb__mtp_seq 
         vb_check(rows + seqs[i].rows <= ws->max_rows);
         VB_TRY(check_ids(m, seqs[i].tokens, seqs[i].rows, err));
         vb__rows_begin(ws, i, seqs[i].seq, rows, seqs[i].rows, seqs[i].rows, seqs[i].pos0, seqs[i].tokens);
-        be->ops->rmsnorm(be, ws->pair + rows * 2 * h + h, 2 * h, seqs[i].hidden, h, mtp->norm_hidden, seqs[i].rows,
-                         c->hidden, c->eps);
         rows += seqs[i].rows;
+    }
+    for (int32_t i = 0, row0 = 0, n; i < n_seqs; row0 += n) { /* one call where inputs lie one behind the other */
+        const float *in = seqs[i].hidden;
+        for (n = 0; i < n_seqs && seqs[i].hidden == in + n * h; i++) n += seqs[i].rows;
+        be->ops->rmsnorm(be, ws->pair + row0 * 2 * h + h, 2 * h, in, h, mtp->norm_hidden, n, c->hidden, c->eps);
     }
     be->ops->embed(be, m->embed, ws->ids, rows, ws->x, h);
     be->ops->rmsnorm(be, ws->pair, 2 * h, ws->x, h, mtp->norm_embedding, rows, c->hidden, c->eps);

@@ -18,7 +18,6 @@ struct vb__workspace {
     vb__seq_rows *seqs; /* [max_seqs] */
     int32_t *ids, *pos; /* [max_rows] host */
     int64_t wide_n, wide2_n, mix_n;
-    int32_t visible_end; /* of attention: 0 causal, else keys 0..visible_end-1 (block drafters) */
 };
 
 /* Entry i of ws->seqs: `rows` rows of s from row0 on, at positions pos0...; ids and positions of the rows. */

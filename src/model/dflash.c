@@ -32,8 +32,8 @@ static vb_err fits(const vb__model_config *c, const vb__model_config *t, const c
     return VB_OK;
 }
 
-vb_err vb__dflash_load(const vb__weight_source *src, const vb__model *target, int32_t max_rows, vb__dflash **out,
-                       vb_error *err) {
+vb_err vb__dflash_load(const vb__weight_source *src, const vb__model *target, int32_t max_rows, int32_t max_seqs,
+                       vb__dflash **out, vb_error *err) {
     VB_TRY(fits(src->cfg, &target->cfg, src->path, err));
     vb__dflash *d = vb__calloc(VB_TAG_ENGINE, 1, sizeof *d);
     if (d == NULL) return vb__fail(err, VB_E_MEMORY, "drafter: out of memory");
@@ -41,7 +41,7 @@ vb_err vb__dflash_load(const vb__weight_source *src, const vb__model *target, in
     d->max_rows = max_rows;
     vb_err e;
     VB_TRY_OUT(vb__model_load_drafter(src, target->be, &d->m, &d->fc, &d->hidden_norm, err));
-    VB_TRY_OUT(vb__workspace_create(&d->m, max_rows, 1, &d->ws, err));
+    VB_TRY_OUT(vb__workspace_create(&d->m, max_rows, max_seqs, &d->ws, err));
     d->ids = vb__calloc(VB_TAG_ENGINE, (size_t)max_rows, sizeof *d->ids);
     if (d->ids == NULL) {
         e = vb__fail(err, VB_E_MEMORY, "drafter: out of memory");
@@ -65,42 +65,51 @@ void vb__dflash_destroy(vb__dflash *d) {
     vb__free(d);
 }
 
-vb_err vb__dflash_context(vb__dflash *d, vb__seq *s, const float *taps, int32_t rows, vb_error *err) {
+/* Rows of the call; positions and ids are in the workspace. */
+static int32_t begin(vb__dflash *d, const vb__dflash_seq *seqs, int32_t n_seqs, bool block) {
+    int32_t rows = 0;
+    vb_check(n_seqs >= 1 && n_seqs <= d->ws->max_seqs);
+    for (int32_t i = 0; i < n_seqs; i++) {
+        const vb__dflash_seq *s = &seqs[i];
+        int32_t *ids = d->ids + rows;
+        vb_check(s->rows >= 1 && s->rows <= s->seq->max_rows && rows + s->rows <= d->max_rows);
+        for (int32_t j = 0; j < s->rows; j++) ids[j] = !block ? 0 : j == 0 ? s->anchor : d->m.cfg.mask_token;
+        memset(s->seq->failed, 0, (size_t)s->rows);
+        vb__rows_begin(d->ws, i, s->seq, rows, s->rows, s->rows, s->seq->length, ids);
+        rows += s->rows;
+    }
+    d->target->be->ops->rope_table(d->target->be, &d->ws->rope, d->ws->pos, rows, d->m.rope_freqs, d->m.rope_m);
+    return rows;
+}
+
+vb_err vb__dflash_context(vb__dflash *d, const vb__dflash_seq *seqs, int32_t n_seqs, const float *taps, vb_error *err) {
     const vb__model *m = &d->m;
     vb__backend *be = d->target->be;
     const vb__model_config *c = &m->cfg;
     vb__workspace *ws = d->ws;
-    vb_check(rows <= d->max_rows);
-    memset(d->ids, 0, (size_t)rows * sizeof *d->ids);
-    memset(s->failed, 0, (size_t)rows);
-    vb__rows_begin(ws, 0, s, 0, rows, rows, s->length, d->ids);
-    be->ops->rope_table(be, &ws->rope, ws->pos, rows, m->rope_freqs, m->rope_m);
+    int32_t rows = begin(d, seqs, n_seqs, false);
     const vb__linear_out fc = {d->fc, NULL, NULL, 0, ws->x, c->hidden};
     be->ops->linear(be, taps, (int64_t)c->n_taps * c->hidden, rows, &fc, 1);
     be->ops->rmsnorm(be, ws->h, c->hidden, ws->x, c->hidden, d->hidden_norm, rows, c->hidden, c->eps);
-    for (int32_t i = 0; i < c->layers; i++) vb__layer_kv_only(m, &m->layers[i], ws, ws->h, rows, 1);
+    for (int32_t i = 0; i < c->layers; i++) vb__layer_kv_only(m, &m->layers[i], ws, ws->h, rows, n_seqs);
     VB_TRY(be->ops->sync(be, err));
-    s->length += rows;
+    for (int32_t i = 0; i < n_seqs; i++) seqs[i].seq->length += seqs[i].rows;
     return VB_OK;
 }
 
-vb_err vb__dflash_block(vb__dflash *d, vb__seq *s, int32_t anchor, int32_t width, float *out, vb_error *err) {
+vb_err vb__dflash_block(vb__dflash *d, const vb__dflash_seq *seqs, int32_t n_seqs, float *out, vb_error *err) {
     const vb__model *m = &d->m;
     vb__backend *be = d->target->be;
     const vb__model_config *c = &m->cfg;
     vb__workspace *ws = d->ws;
-    vb_check(width <= d->max_rows);
-    for (int32_t j = 0; j < width; j++) d->ids[j] = j == 0 ? anchor : c->mask_token;
-    memset(s->failed, 0, (size_t)width);
-    vb__rows_begin(ws, 0, s, 0, width, width, s->length, d->ids);
-    be->ops->embed(be, d->target->embed, ws->ids, width, ws->x, c->hidden);
-    be->ops->rope_table(be, &ws->rope, ws->pos, width, m->rope_freqs, m->rope_m);
+    int32_t rows = begin(d, seqs, n_seqs, true);
+    be->ops->embed(be, d->target->embed, ws->ids, rows, ws->x, c->hidden);
     for (int32_t i = 0; i < c->layers; i++) {
         /* Full layers see the whole block; sliding ones are causal inside it unless the config says otherwise. */
         bool causal = c->causal > 0 || (c->causal < 0 && m->layers[i].type == VB_LAYER_SLIDING);
-        ws->visible_end = causal ? 0 : s->length + width;
-        vb__layer_forward(m, &m->layers[i], ws, width, 1);
+        for (int32_t k = 0; k < n_seqs; k++) ws->seqs[k].visible_end = causal ? 0 : seqs[k].seq->length + seqs[k].rows;
+        vb__layer_forward(m, &m->layers[i], ws, rows, n_seqs);
     }
-    be->ops->rmsnorm(be, out, c->hidden, ws->x, c->hidden, m->norm, width, c->hidden, c->eps);
-    return be->ops->sync(be, err); /* the block's keys and values lie beyond the length: nobody will see them */
+    be->ops->rmsnorm(be, out, c->hidden, ws->x, c->hidden, m->norm, rows, c->hidden, c->eps);
+    return be->ops->sync(be, err); /* the blocks' keys and values lie beyond the lengths: nobody will see them */
 }

@@ -9,17 +9,23 @@
 
 typedef struct vb__dflash vb__dflash;
 
-/* Loads a drafter for `target`. VB_E_MISMATCH with both numbers when hidden size, vocabulary or layer count differ. */
-VB_MUST_USE vb_err vb__dflash_load(const vb__weight_source *src, const vb__model *target, int32_t max_rows, vb__dflash **out,
-                                   vb_error *err);
+/* Loads a drafter for `target`, for calls of at most max_rows rows in at most max_seqs sequences. VB_E_MISMATCH with both numbers when hidden size, vocabulary or layer count differ. */
+VB_MUST_USE vb_err vb__dflash_load(const vb__weight_source *src, const vb__model *target, int32_t max_rows, int32_t max_seqs,
+                                   vb__dflash **out, vb_error *err);
 void vb__dflash_destroy(vb__dflash *d);
 const vb__model *vb__dflash_model(const vb__dflash *d); /* for pools and sequences */
 
-/* Adds context rows from taps (rows, n_taps*hidden) of the target's committed rows. The sequence grows by `rows` (at most
- * max_rows); it must be reserved. */
-VB_MUST_USE vb_err vb__dflash_context(vb__dflash *d, vb__seq *s, const float *taps, int32_t rows, vb_error *err);
-/* One block of `width` rows behind the context: out (width, hidden), normed, for the target's head; row 0 (the anchor) is not
- * read. The sequence must be reserved for length + width and stays as long as it was. */
-VB_MUST_USE vb_err vb__dflash_block(vb__dflash *d, vb__seq *s, int32_t anchor, int32_t width, float *out, vb_error *err);
+/* What one sequence does in a call; it must be reserved for length + rows. Sequences share nothing but the call. */
+typedef struct vb__dflash_seq {
+    vb__seq *seq;
+    int32_t rows;
+    int32_t anchor; /* of a block: the pending token */
+} vb__dflash_seq;
+
+/* Adds context rows from taps (all rows of the call, n_taps*hidden) of the target's committed rows. Each sequence grows by its rows. */
+VB_MUST_USE vb_err vb__dflash_context(vb__dflash *d, const vb__dflash_seq *seqs, int32_t n_seqs, const float *taps, vb_error *err);
+/* One block behind each context: out (all rows of the call, hidden), normed, for the target's head; row 0 of a block (the
+ * anchor's) is not read. The sequences stay as long as they were. */
+VB_MUST_USE vb_err vb__dflash_block(vb__dflash *d, const vb__dflash_seq *seqs, int32_t n_seqs, float *out, vb_error *err);
 
 #endif

@@ -23,7 +23,7 @@ static void reference_blocks(void **state) {
     (void)snprintf(path, sizeof path, "%s/models/atto-dflash", golden_shared());
     if (vb__checkpoint_open(path, &ck, &err) != VB_OK) fail_msg("%s", err.text);
     vb__checkpoint_source(ck, &src);
-    if (vb__dflash_load(&src, g.m, g.max_rows, &d, &err) != VB_OK) fail_msg("%s", err.text);
+    if (vb__dflash_load(&src, g.m, g.max_rows, 1, &d, &err) != VB_OK) fail_msg("%s", err.text);
     vb__checkpoint_close(ck);
     const vb__model *dm = vb__dflash_model(d);
     vb__page_pool *pool;
@@ -52,9 +52,12 @@ static void reference_blocks(void **state) {
         /* The context in two parts, as chunks of a prompt would come. */
         int32_t first = n / 2;
         assert_int_equal(vb__seq_reserve(ds, n + 16), VB_OK);
-        if (first > 0) assert_int_equal(vb__dflash_context(d, ds, taps, first, NULL), VB_OK);
-        assert_int_equal(vb__dflash_context(d, ds, taps + (int64_t)first * taps_n * h, n - first, NULL), VB_OK);
-        assert_int_equal(vb__dflash_block(d, ds, greedy[0], 16, g.hidden, NULL), VB_OK);
+        vb__dflash_seq one = {ds, first, 0};
+        if (first > 0) assert_int_equal(vb__dflash_context(d, &one, 1, taps, NULL), VB_OK);
+        one.rows = n - first;
+        assert_int_equal(vb__dflash_context(d, &one, 1, taps + (int64_t)first * taps_n * h, NULL), VB_OK);
+        one = (vb__dflash_seq){ds, 16, greedy[0]};
+        assert_int_equal(vb__dflash_block(d, &one, 1, g.hidden, NULL), VB_OK);
         vb__logits(g.m, g.hidden + h, 15, g.logits);
         int32_t accepted = 0;
         bool going = true;
@@ -94,7 +97,7 @@ static void misfits_are_refused(void **state) {
     (void)snprintf(path, sizeof path, "%s/models/atto-dflash", golden_shared());
     assert_int_equal(vb__checkpoint_open(path, &ck, &err), VB_OK);
     vb__checkpoint_source(ck, &src);
-    assert_int_equal(vb__dflash_load(&src, g.m, g.max_rows, &d, &err), VB_E_MISMATCH);
+    assert_int_equal(vb__dflash_load(&src, g.m, g.max_rows, 1, &d, &err), VB_E_MISMATCH);
     assert_non_null(strstr(err.text, "512"));
     assert_non_null(strstr(err.text, "64"));
     vb__checkpoint_close(ck);

@@ -140,7 +140,7 @@ typedef struct attn_ctx {
 /* Blocks that any of rows row..row+rows-1 sees; an empty range where there is none. */
 static void tile_blocks(const vb__attention_args *a, tile_rec *r) {
     vb__attn_tile t = {
-        .pos0 = a->seqs[r->seq].pos0 + r->row, .visible_end = a->visible_end, .window = a->window};
+        .pos0 = a->seqs[r->seq].pos0 + r->row, .visible_end = a->seqs[r->seq].visible_end, .window = a->window};
     int32_t lo, hi, unused;
     vb__attn_visible(&t, 0, &lo, &unused);
     vb__attn_visible(&t, r->rows - 1, &unused, &hi);
@@ -196,7 +196,7 @@ static vb__attn_tile open_tile(const attn_ctx *c, const tile_rec *r, int32_t thr
         .pages = seq->pages,
         .k_off = a->kv.page_off + kv_head * vb__kv_head_bytes(a->kv.head_dim),
         .pos0 = seq->pos0 + r->row,
-        .visible_end = a->visible_end,
+        .visible_end = seq->visible_end,
         .window = a->window,
         .scratch = c->s->scratch + (int64_t)thread * VB_ATTN_SCRATCH,
     };
