@@ -14,6 +14,7 @@
 #define VB_BACKEND_BACKEND_H
 #include "backend/weight.h"
 #include "base/error.h"
+#include "base/pool.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -183,6 +184,9 @@ typedef struct vb__backend_ops {
      * array; weights w (rows, used). Waits. */
     void (*route)(vb__backend *be, float *x, int64_t xs, int32_t rows, int32_t n, int32_t used, int32_t *ids, float *w);
     void (*combine)(vb__backend *be, const vb__combine_args *a); /* ops/route.h */
+    /* Host work on what the launchers left on the host: fn over 0..n-1, one item at a time (base/pool.h), on the threads that the
+     * backend has. */
+    void (*host_items)(vb__backend *be, int32_t n, vb__pool_fn *fn, void *ctx);
     /* Applies seq.replay tape rows to state and tail of one layer and nothing else (save, snapshot). */
     void (*delta_commit)(vb__backend *be, const vb__delta_layout *lay, const vb__seq_rows *seqs, int32_t n_seqs);
 } vb__backend_ops;

@@ -99,7 +99,7 @@ static vb_err call(bench *b, int32_t rows, int32_t certain, int32_t logits, int3
             const vb__sample_row row = {.logits = e->logits + (int64_t)i * m->cfg.vocab, .options = &b->greedy,
                                         .token_mask = b->mask, .position = pos0 + rows - logits + i, .top_logprobs = -1,
                                         .known_best = finite[i] != 0, .best = best[i]};
-            VB_TRY(vb__sampler_pick(e->sampler, &row, &c, err));
+            VB_TRY(vb__sampler_pick(e->samplers[0], &row, &c, err));
             b->ids[i] = c.id;
         }
         b->sampling_s += vb__now() - t0;

@@ -10,6 +10,7 @@
 #include "engine/draft_policy.h"
 #include "engine/engine.h"
 #include "engine/gate.h"
+#include "engine/sample_rows.h"
 #include "engine/step_seq.h"
 #include "engine/tuned.h"
 #include "model/dflash.h"
@@ -274,16 +275,38 @@ const int32_t *vb__drafting_taps(const vb__engine *e, int32_t *n) {
 
 /* ---- Proposals ------------------------------------------------------------------------------------------------------ */
 
-/* The drafter's choice from its own logits (one row): the target's rule and noise at that position, which keeps acceptance high. */
-static vb_err draft_choose(vb__engine *e, const vb__req *r, const float *logits, int32_t position, int32_t best, bool finite, int32_t *id) {
-    vb__sample c;
-    const vb__sample_row row = {.logits = logits, .options = &r->p.sampling, .token_mask = e->token_mask,
-                                .bias = r->p.logit_bias, .n_bias = r->p.n_logit_bias,
-                                .counts = r->counting ? &r->counts : NULL, .position = position,
-                                .choice = r->p.choice, .top_logprobs = -1,
-                                .known_best = finite, .best = best};
-    VB_TRY(vb__sampler_pick(e->sampler, &row, &c, NULL));
-    *id = c.id;
+/* The drafter's choice from its own logits: the target's rule and noise at that position, which keeps acceptance high. Row i of
+ * e->logits belongs to slot of[i] of the plan, behind depth[i] drafts. */
+typedef struct draft_rows {
+    int32_t of[VB_LOGIT_ROWS], depth[VB_LOGIT_ROWS], n;
+} draft_rows;
+
+static void add_row(draft_rows *d, int32_t of, int32_t depth) {
+    vb_check(d->n < VB_LOGIT_ROWS);
+    d->of[d->n] = of;
+    d->depth[d->n++] = depth;
+}
+
+static vb_err choose_drafts(vb__engine *e, vb__step_seq *const *plan, const draft_rows *d) {
+    int32_t v = e->model->cfg.vocab, best[VB_LOGIT_ROWS];
+    uint8_t finite[VB_LOGIT_ROWS];
+    vb__sample_row rows[VB_LOGIT_ROWS];
+    vb__sample made[VB_LOGIT_ROWS];
+    vb_error why[VB_LOGIT_ROWS];
+    e->be->ops->argmax(e->be, e->logits, v, d->n, v, best, finite);
+    VB_TRY(e->be->ops->sync(e->be, NULL));
+    for (int32_t i = 0; i < d->n; i++) {
+        const vb__req *r = plan[d->of[i]]->slot->req;
+        rows[i] = (vb__sample_row){.logits = e->logits + (int64_t)i * v, .options = &r->p.sampling, .token_mask = e->token_mask,
+                                   .bias = r->p.logit_bias, .n_bias = r->p.n_logit_bias, .counts = r->counting ? &r->counts : NULL,
+                                   .position = r->fed + d->depth[i], .choice = r->p.choice, .top_logprobs = -1,
+                                   .known_best = finite[i] != 0, .best = best[i]};
+    }
+    vb__sample_rows(e, rows, d->n, made, why);
+    for (int32_t i = 0; i < d->n; i++) {
+        VB_TRY(why[i].code);
+        e->row_tokens[plan[d->of[i]]->row0 + 1 + d->depth[i]] = made[i].id;
+    }
     return VB_OK;
 }
 
@@ -297,80 +320,66 @@ static bool planned(const vb__step_seq *p, int32_t kind) {
 static vb_err propose_mtp(vb__engine *e, vb__step_seq *const *plan, int32_t n) {
     vb__drafting *d = e->drafting;
     const vb__model *m = e->model;
-    int32_t h = m->cfg.hidden, v = m->cfg.vocab, token[VB_LOGIT_ROWS], best[VB_LOGIT_ROWS], of[VB_LOGIT_ROWS];
-    uint8_t finite[VB_LOGIT_ROWS];
+    const int32_t *token[VB_LOGIT_ROWS];
     const float *hidden[VB_LOGIT_ROWS];
     vb_check(n <= VB_LOGIT_ROWS);
     for (int32_t k = 0; k < n; k++) {
         const vb__req *r = plan[k]->slot->req;
-        token[k] = r->tokens[r->fed];
+        token[k] = &r->tokens[r->fed];
         hidden[k] = plan[k]->slot->draft->last_hidden;
     }
     for (int32_t i = 0;; i++) {
-        float *out = d->mtp_out + (int64_t)(i % 2) * VB_LOGIT_ROWS * h;
-        int32_t rows = 0;
+        float *out = d->mtp_out + (int64_t)(i % 2) * VB_LOGIT_ROWS * m->cfg.hidden;
+        draft_rows rows = {.n = 0};
         for (int32_t k = 0; k < n; k++) {
+            const vb__slot *s = plan[k]->slot;
             if (plan[k]->drafts <= i) continue;
-            of[rows] = k;
-            d->mtp_rows[rows++] = (vb__mtp_seq){plan[k]->slot->seq, 1, plan[k]->slot->req->fed - 1 + i, &token[k], hidden[k]};
+            d->mtp_rows[rows.n] = (vb__mtp_seq){s->seq, 1, s->req->fed - 1 + i, token[k], hidden[k]};
+            token[k] = &e->row_tokens[plan[k]->row0 + 1 + i]; /* where its draft will be */
+            hidden[k] = out + (int64_t)rows.n * m->cfg.hidden;
+            add_row(&rows, k, i);
         }
-        if (rows == 0) return VB_OK;
-        VB_TRY(vb__mtp_forward(m, e->ws, d->mtp_rows, rows, out, NULL));
-        vb__logits(m, out, rows, e->logits);
-        e->be->ops->argmax(e->be, e->logits, v, rows, v, best, finite);
-        VB_TRY(e->be->ops->sync(e->be, NULL));
-        for (int32_t j = 0; j < rows; j++) {
-            int32_t k = of[j];
-            struct vb__draft_slot *ds = plan[k]->slot->draft;
-            const vb__req *r = plan[k]->slot->req;
-            if (i == 0) {
-                ds->mtp_rows = r->fed;
-                ds->mtp_last = false;
-            }
-            VB_TRY(draft_choose(e, r, e->logits + (int64_t)j * v, r->fed + i, best[j], finite[j] != 0, &token[k]));
-            e->row_tokens[plan[k]->row0 + 1 + i] = token[k];
-            hidden[k] = out + (int64_t)j * h;
+        if (rows.n == 0) return VB_OK;
+        VB_TRY(vb__mtp_forward(m, e->ws, d->mtp_rows, rows.n, out, NULL));
+        for (int32_t k = 0; k < n && i == 0; k++) {
+            plan[k]->slot->draft->mtp_rows = plan[k]->slot->req->fed;
+            plan[k]->slot->draft->mtp_last = false;
         }
+        vb__logits(m, out, rows.n, e->logits);
+        VB_TRY(choose_drafts(e, plan, &rows));
     }
 }
 
 /* DFlash: the blocks of all sequences in one pass, at most VB_LOGIT_ROWS rows. */
 static vb_err propose_dflash(vb__engine *e, vb__step_seq *const *plan, int32_t n) {
     vb__drafting *d = e->drafting;
-    int32_t h = e->model->cfg.hidden, v = e->model->cfg.vocab, rows = 0, wanted = 0;
-    int32_t idx[VB_LOGIT_ROWS], best[VB_LOGIT_ROWS];
-    uint8_t finite[VB_LOGIT_ROWS];
+    int32_t h = e->model->cfg.hidden, rows = 0, idx[VB_LOGIT_ROWS];
+    draft_rows wanted = {.n = 0};
     for (int32_t k = 0; k < n; k++) {
         const vb__req *r = plan[k]->slot->req;
         d->dflash_rows[k] = (vb__dflash_seq){plan[k]->slot->draft->dseq, plan[k]->drafts + 1, r->tokens[r->fed]};
         vb_check(rows + plan[k]->drafts + 1 <= VB_LOGIT_ROWS);
-        for (int32_t i = 1; i <= plan[k]->drafts; i++) idx[wanted++] = rows + i; /* nobody reads the anchor's row */
+        for (int32_t i = 0; i < plan[k]->drafts; i++) {
+            idx[wanted.n] = rows + 1 + i; /* nobody reads the anchor's row */
+            add_row(&wanted, k, i);
+        }
         rows += plan[k]->drafts + 1;
     }
     VB_TRY(vb__dflash_block(d->dflash, d->dflash_rows, n, d->block_hidden, NULL));
-    e->be->ops->gather_rows(e->be, e->logit_hidden, h, d->block_hidden, h, idx, wanted, h);
-    vb__logits(e->model, e->logit_hidden, wanted, e->logits);
-    e->be->ops->argmax(e->be, e->logits, v, wanted, v, best, finite);
-    VB_TRY(e->be->ops->sync(e->be, NULL));
-    for (int32_t k = 0, j = 0; k < n; k++)
-        for (int32_t i = 0; i < plan[k]->drafts; i++, j++)
-            VB_TRY(draft_choose(e, plan[k]->slot->req, e->logits + (int64_t)j * v, plan[k]->slot->req->fed + i, best[j], finite[j] != 0,
-                                &e->row_tokens[plan[k]->row0 + 1 + i]));
-    return VB_OK;
+    e->be->ops->gather_rows(e->be, e->logit_hidden, h, d->block_hidden, h, idx, wanted.n, h);
+    vb__logits(e->model, e->logit_hidden, wanted.n, e->logits);
+    return choose_drafts(e, plan, &wanted);
 }
 
 /* A whole model runs one sequence at a time: each lags behind by a length of its own. */
 static vb_err propose_model(vb__engine *e, vb__step_seq *const *plan, int32_t n) {
-    vb__drafting *d = e->drafting;
-    int32_t v = e->model->cfg.vocab, best;
-    uint8_t finite;
     for (int32_t k = 0; k < n; k++) {
         const vb__req *r = plan[k]->slot->req;
-        int32_t *out = e->row_tokens + plan[k]->row0 + 1;
         for (int32_t i = 0; i < plan[k]->drafts; i++) {
-            VB_TRY(vb__draft_model_next(d->model, plan[k]->slot->draft->mseq, r->tokens, r->fed + 1, out, i, e->logits, NULL));
-            e->be->ops->argmax(e->be, e->logits, v, 1, v, &best, &finite);
-            VB_TRY(draft_choose(e, r, e->logits, r->fed + i, best, finite != 0, &out[i]));
+            draft_rows row = {.of = {k}, .depth = {i}, .n = 1};
+            VB_TRY(vb__draft_model_next(e->drafting->model, plan[k]->slot->draft->mseq, r->tokens, r->fed + 1,
+                                        e->row_tokens + plan[k]->row0 + 1, i, e->logits, NULL));
+            VB_TRY(choose_drafts(e, plan, &row));
         }
     }
     return VB_OK;

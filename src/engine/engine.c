@@ -108,7 +108,9 @@ static vb_err open_scratch(vb__engine *e, vb_error *err) {
     e->slots = vb__calloc(VB_TAG_ENGINE, (size_t)e->parallel, sizeof *e->slots);
     if (e->fseqs == NULL || e->plan == NULL || e->row_tokens == NULL || e->hidden_rows == NULL || e->slots == NULL)
         return out_of_memory(err, "engine");
-    VB_TRY(vb__sampler_create(c->vocab, &e->sampler, err));
+    int32_t most = e->parallel < e->threads ? e->parallel : e->threads; /* one choice of a request at a time */
+    for (; e->n_samplers < most && e->n_samplers < VB_LOGIT_ROWS; e->n_samplers++)
+        VB_TRY(vb__sampler_create(c->vocab, &e->samplers[e->n_samplers], err));
     return VB_OK;
 }
 
@@ -244,7 +246,7 @@ void vb__engine_close(vb__engine *e) {
     vb__workspace_destroy(e->ws);
     vb__model_destroy(e->model);
     if (e->be != NULL) e->be->ops->destroy(e->be);
-    vb__sampler_destroy(e->sampler);
+    for (int32_t i = 0; i < e->n_samplers; i++) vb__sampler_destroy(e->samplers[i]);
     vb__tokenizer_destroy(e->tok);
     vb__chat_template_destroy(e->chat);
     vb__free(e->token_mask);

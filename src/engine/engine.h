@@ -49,7 +49,8 @@ typedef struct vb__engine {
     int32_t eos[64], n_eos;        /* end tokens, the union of all sources */
     vb_sampling defaults;          /* generation_config.json */
     uint32_t *token_mask;          /* bit id: the tokenizer has a token; NULL without a tokenizer */
-    vb__sampler *sampler;
+    vb__sampler *samplers[VB_LOGIT_ROWS]; /* as many as rows may be sampled at one time */
+    int32_t n_samplers;
     vb__slot *slots;               /* [parallel] */
     vb__req *queue, **queue_tail;  /* waiting requests, in order */
     uint64_t serial;               /* of the next request */

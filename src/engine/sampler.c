@@ -491,18 +491,16 @@ static vb_err pick(vb__sampler *s, const vb__sample_row *r, vb__sample *out, vb_
     return VB_OK;
 }
 
-/* True when the choice is the raw row's argmax by definition: greedy, nothing edits the row, and its best id
- * has a token. */
-static bool plain_argmax(const vb__sample_row *r) {
+bool vb__sampler_known(const vb__sample_row *r) {
     const vb_sampling *o = r->options;
-    return o->temperature < 1e-5f && r->n_bias == 0 && r->grammar_mask == NULL && r->top_logprobs < 0 &&
+    return r->known_best && o->temperature < 1e-5f && r->n_bias == 0 && r->grammar_mask == NULL && r->top_logprobs < 0 &&
            (r->counts == NULL || !vb__sampling_needs_counts(o)) &&
            (r->token_mask == NULL || (r->token_mask[r->best / 32] >> (r->best % 32) & 1) != 0);
 }
 
 vb_err vb__sampler_pick(vb__sampler *s, const vb__sample_row *row, vb__sample *out, vb_error *err) {
     vb_check(row->top_logprobs <= VB_TOP_LOGPROBS_MAX && row->position >= 0);
-    if (row->known_best && plain_argmax(row)) {
+    if (vb__sampler_known(row)) {
         *out = (vb__sample){.id = row->best, .survivors = 1};
         return VB_OK;
     }

@@ -47,6 +47,9 @@ typedef struct vb__sample {
 VB_MUST_USE vb_err vb__sampler_pick(vb__sampler *s, const vb__sample_row *row, vb__sample *out,
                                     vb_error *err);
 
+/* True when the choice is known without reading the row: greedy, nothing edits the row, and its best id has a token. */
+bool vb__sampler_known(const vb__sample_row *row);
+
 /* True when the options need token counts. */
 bool vb__sampling_needs_counts(const vb_sampling *o);
 

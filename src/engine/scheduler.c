@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "engine/drafting.h"
 #include "engine/engine.h"
+#include "engine/sample_rows.h"
 #include "engine/step_seq.h"
 #include <string.h>
 
@@ -271,42 +272,79 @@ static bool accept_token(vb__engine *e, vb__req *r, const vb__sample *c) {
     return end || stop != NULL || length;
 }
 
-/* Samples one row of a request: row `i` of its block is behind i accepted drafts. */
-static void sample_row(vb__engine *e, step_seq *s, int32_t i, const float *logits, int32_t best, bool finite) {
-    vb__req *r = s->slot->req;
-    vb__sample c;
+/* Row `i` of a request's block, behind i accepted drafts, for the sampler. False when it will not be sampled from. */
+static bool ready_row(vb__engine *e, step_seq *s, int32_t i, const float *logits, int32_t best, bool finite, vb__sample_row *row) {
+    const vb__req *r = s->slot->req;
     int32_t position = r->fed + s->known - 1 + i;
-    report_logits(r, logits, e->model->cfg.vocab, position);
-    vb_error why;
-    const vb__sample_row row = {.logits = logits, .options = &r->p.sampling, .token_mask = e->token_mask,
-                                .bias = r->p.logit_bias, .n_bias = r->p.n_logit_bias,
-                                .counts = r->counting ? &r->counts : NULL, .position = position,
-                                .choice = r->p.choice, .top_logprobs = r->p.top_logprobs,
-                                .known_best = finite, .best = best};
-    vb_err code = r->error != VB_OK ? r->error : vb__sampler_pick(e->sampler, &row, &c, &why);
-    if (code != VB_OK) {
-        if (r->error == VB_OK) {
-            r->error = code;
-            r->message = why;
-        }
+    report_logits(s->slot->req, logits, e->model->cfg.vocab, position);
+    *row = (vb__sample_row){.logits = logits, .options = &r->p.sampling, .token_mask = e->token_mask, .bias = r->p.logit_bias,
+                            .n_bias = r->p.n_logit_bias, .counts = r->counting ? &r->counts : NULL, .position = position,
+                            .choice = r->p.choice, .top_logprobs = r->p.top_logprobs, .known_best = finite, .best = best};
+    s->over = r->error != VB_OK;
+    return !s->over;
+}
+
+static void take_choice(vb__engine *e, step_seq *s, int32_t i, const vb__sample *c, const vb_error *why) {
+    vb__req *r = s->slot->req;
+    if (why->code != VB_OK) {
+        r->error = why->code;
+        r->message = *why;
         s->over = true;
         return;
     }
     s->keep = s->known + i;
-    bool last = accept_token(e, r, &c);
+    bool last = accept_token(e, r, c);
     if (r->error != VB_OK || last) {
         s->over = s->ended = true;
         return;
     }
-    bool more = i < s->drafts && e->row_tokens[s->row0 + s->known + i] == c.id;
+    bool more = i < s->drafts && e->row_tokens[s->row0 + s->known + i] == c->id;
     if (more) s->accepted++;
     else s->over = true;
+}
+
+/* A row whose logits are wanted: row `row` of plan[seq]. Rows of one request lie together, in order. */
+typedef struct wanted_row {
+    int32_t seq, row;
+} wanted_row;
+
+/* Rows in rounds: the next one of every request, which waits for the choice at the one before it. */
+static void sample(vb__engine *e, step_seq *plan, const wanted_row *todo, int32_t count, const int32_t *best, const uint8_t *finite) {
+    vb__sample_row rows[VB_LOGIT_ROWS];
+    vb__sample made[VB_LOGIT_ROWS];
+    vb_error why[VB_LOGIT_ROWS];
+    int32_t of[VB_LOGIT_ROWS], vocab = e->model->cfg.vocab;
+    bool done[VB_LOGIT_ROWS] = {false};
+    for (int32_t left = count; left > 0;) {
+        int32_t n = 0, seq = -1;
+        for (int32_t k = 0; k < count; k++) {
+            step_seq *s = &plan[todo[k].seq];
+            const float *logits = e->logits + (int64_t)k * vocab;
+            if (done[k] || todo[k].seq == seq) continue;
+            done[k] = true;
+            left--;
+            if (s->over) continue;
+            int32_t behind = todo[k].row - (s->known - 1), position = s->slot->req->fed + todo[k].row;
+            if (!s->samples || behind < 0) {
+                if (position >= s->slot->req->logits_from) report_logits(s->slot->req, logits, vocab, position);
+                continue;
+            }
+            seq = todo[k].seq;
+            of[n] = k;
+            n += ready_row(e, s, behind, logits, best[k], finite[k] != 0, &rows[n]);
+        }
+        vb__sample_rows(e, rows, n, made, why);
+        for (int32_t i = 0; i < n; i++) {
+            step_seq *s = &plan[todo[of[i]].seq];
+            take_choice(e, s, todo[of[i]].row - (s->known - 1), &made[i], &why[i]);
+        }
+    }
 }
 
 /* Logits of the wanted rows, at most VB_LOGIT_ROWS at a time, each handed on in order. */
 static vb_err choose(vb__engine *e, step_seq *plan, int32_t n, vb_error *err) {
     const vb__model *m = e->model;
-    struct { int32_t seq, row; } todo[VB_LOGIT_ROWS];
+    wanted_row todo[VB_LOGIT_ROWS];
     int32_t idx[VB_LOGIT_ROWS], count = 0;
     int32_t i = 0, row = -1;
     for (;;) {
@@ -319,8 +357,7 @@ static vb_err choose(vb__engine *e, step_seq *plan, int32_t n, vb_error *err) {
             if (row < first) row = first;
             int32_t end = s->samples ? s->known + s->drafts : r->p.all_logits ? s->known : 0;
             if (row < end && !s->over) {
-                todo[count].seq = i;
-                todo[count].row = row;
+                todo[count] = (wanted_row){i, row};
                 idx[count++] = s->hidden0 + row - s->hidden_first;
                 row++;
                 more = true;
@@ -337,15 +374,7 @@ static vb_err choose(vb__engine *e, step_seq *plan, int32_t n, vb_error *err) {
             uint8_t finite[VB_LOGIT_ROWS];
             m->be->ops->argmax(m->be, e->logits, m->cfg.vocab, count, m->cfg.vocab, best, finite);
             VB_TRY(m->be->ops->sync(m->be, err));
-            for (int32_t k = 0; k < count; k++) {
-                step_seq *s = &plan[todo[k].seq];
-                const float *logits = e->logits + (int64_t)k * m->cfg.vocab;
-                int32_t behind = todo[k].row - (s->known - 1);
-                if (s->over) continue;
-                if (s->samples && behind >= 0) sample_row(e, s, behind, logits, best[k], finite[k] != 0);
-                else if (s->slot->req->fed + todo[k].row >= s->slot->req->logits_from)
-                    report_logits(s->slot->req, logits, m->cfg.vocab, s->slot->req->fed + todo[k].row);
-            }
+            sample(e, plan, todo, count, best, finite);
             count = 0;
         }
         if (!more) return VB_OK;

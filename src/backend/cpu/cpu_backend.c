@@ -43,6 +43,10 @@ static vb_err cpu_sync(vb__backend *be, vb_error *err) {
     return VB_OK;
 }
 
+static void cpu_host_items(vb__backend *be, int32_t n, vb__pool_fn *fn, void *ctx) {
+    vb__parallel_for(vb__cpu_of(be)->pool, n, 1, fn, ctx);
+}
+
 static const vb__backend_ops cpu_ops = {
     .name = "cpu",
     .klass = "cpu",
@@ -71,6 +75,7 @@ static const vb__backend_ops cpu_ops = {
     .argmax = vb__cpu_argmax,
     .route = vb__cpu_route,
     .combine = vb__cpu_combine,
+    .host_items = cpu_host_items,
     .delta_commit = vb__cpu_delta_commit,
 };
 
