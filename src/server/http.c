@@ -152,11 +152,36 @@ static enum MHD_Result respond_stream(vb__job *j) {
 typedef struct framing {
     int hosts, lengths, codings;
     bool chunked, bad;
+    bool in_place;   /* lines lie as they came, only their ends were overwritten with NULs */
+    const char *end; /* the NUL that ends what stands before the next header */
+    ptrdiff_t gap;   /* bytes of a line's end */
 } framing;
+
+/* Up to 0.9.76 libmicrohttpd takes lines apart where they were received. A value with a NUL in it comes to us cut, a line that begins with one
+ * ends the headers; but the rest is still there, so that the next name does not follow. (A folded line is moved elsewhere, and shows as well.)
+ * Later versions refuse a NUL themselves. */
+static bool lines_in_place(void) {
+    const char *v = MHD_get_version();
+    return strlen(v) == 6 && memcmp(v, "0.9.7", 5) == 0 && v[5] >= '0' && v[5] <= '6';
+}
+
+static void look_at_line(framing *f, const char *key, const char *value) {
+    if (!f->in_place || value == NULL) return;
+    f->gap = key - f->end;
+    if (f->gap < 1 || f->gap > 2) f->bad = true;
+    f->end = value + strlen(value);
+}
+
+/* Behind the last header: what is left of its line end, then the empty line. */
+static void look_at_end(framing *f) {
+    if (!f->in_place || f->bad) return;
+    if (f->end[1] != '\0' || (f->gap == 2 && (f->end[2] != '\0' || f->end[3] != '\0'))) f->bad = true;
+}
 
 static enum MHD_Result look_at_header(void *user, enum MHD_ValueKind kind, const char *key, size_t key_size, const char *value, size_t value_size) {
     framing *f = user;
     (void)kind;
+    look_at_line(f, key, value);
     if (strcasecmp(key, "Host") == 0) f->hosts++;
     if (strcasecmp(key, "Content-Length") == 0) {
         f->lengths++;
@@ -243,14 +268,15 @@ static enum MHD_Result answer_get(vb__job *j, const char *url) {
     return respond(j, false);
 }
 
-static enum MHD_Result first_call(vb__job *j, const char *url, const char *method) {
+static enum MHD_Result first_call(vb__job *j, const char *url, const char *method, const char *version) {
     vb__server *s = j->server;
-    framing f = {0};
+    framing f = {.in_place = lines_in_place(), .end = version + strlen(version)};
     bool post;
     (void)MHD_get_connection_values_n(j->conn, MHD_HEADER_KIND, look_at_header, &f);
+    look_at_end(&f);
     if (f.hosts != 1 || f.lengths > 1 || f.codings > 1 || (f.codings == 1 && (!f.chunked || f.lengths > 0)) || f.bad)
-        return refuse(j, 400, "invalid_request_error", NULL, "request: malformed headers, expected one Host and either Content-Length or "
-                      "Transfer-Encoding: chunked", true);
+        return refuse(j, 400, "invalid_request_error", NULL, "request: malformed headers, expected one Host, either Content-Length or "
+                      "Transfer-Encoding: chunked, neither NULs nor folded lines", true);
     const char *host = get(j->conn, "Host"), *origin = get(j->conn, "Origin");
     if (!vb__guard_host(s->o, host))
         return refuse(j, 403, "permission_error", "host_not_allowed", "Host: not a name of this server, expected an IP address, localhost, or one given by --host or --allowed-host", false);
@@ -379,13 +405,12 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *c, const ch
                                   const char *data, size_t *size, void **own) {
     vb__server *s = user;
     vb__job *j = *own;
-    (void)version;
     if (j == NULL) {
         j = vb__job_create(s);
         if (j == NULL) return MHD_NO;
         *own = j;
         j->conn = c;
-        return first_call(j, url, method);
+        return first_call(j, url, method, version);
     }
     if (*size > 0) {
         enum MHD_Result ok = take_body(j, data, *size);

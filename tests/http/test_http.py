@@ -43,7 +43,13 @@ class Http(unittest.TestCase):
                     b'Host: localhost\r\nContent-Length: 2x\r\n\r\n{}',
                     b'Content-Length: 2\r\n\r\n{}',
                     b'Host: localhost\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}',
-                    b'Host: localhost\r\nContent-Length : 2\r\n\r\n{}'):
+                    b'Host: localhost\r\nContent-Length : 2\r\n\r\n{}',
+                    b'Host: localhost\0.example\r\nContent-Length: 2\r\n\r\n{}',
+                    b'Host: localhost\r\nContent-Length: 2\0 7\r\n\r\n{}',
+                    b'Host: localhost\r\nContent-Length: 2\r\nX: a\0b\r\n\r\n{}',
+                    b'Host: localhost\r\nX: a\0\r\nContent-Length: 2\r\n\r\n{}',
+                    b'Host: localhost\r\n\0X: a\r\nContent-Length: 2\r\n\r\n{}',
+                    b'Host: localhost\r\nContent-Length: 2\r\nX: a\r\n  b\r\n\r\n{}'):
             out, closed = self.s.raw(head + bad)
             self.assertRegex(out, rb'^HTTP/1\.1 400 ', bad)
             # the library repeats its own header for a length that is none (docs/security.md); the connection is closed all the same
@@ -57,6 +63,24 @@ class Http(unittest.TestCase):
                             b'7\r\n{"conte\r\n9;x=y\r\nnt":"hi"}\r\n0\r\n\r\n')
         self.assertIn(b'"count":', out)
         self.assertEqual(self.s.get('/health')[0], 200)
+
+    def test_headers_in_pieces(self):
+        """Headers that are in order, however they arrive: byte by byte, many, long, odd, two requests at one time."""
+        many = b''.join(b'X-%d: %s\r\n' % (i, b'v' * (i * 37 % 900)) for i in range(80))
+        for data, n in ((b'GET /health HTTP/1.1\r\nHost: localhost\r\nX-Empty:\r\nX-Space:   \r\nY: a  \r\nCookie: a=b; c="d"; e\r\nConnection: close\r\n\r\n', 1),
+                        (b'GET /health?a=b&c HTTP/1.1\r\nHost: localhost\r\n' + many + b'Connection: close\r\n\r\n', 1),
+                        (b'GET /health HTTP/1.1\nHost: localhost\nX: y\nConnection: close\n\n', 1),
+                        (b'GET /health HTTP/1.1\r\nHost: localhost\r\nX: y\r\n\r\n' * 3 +
+                         b'POST /tokenize HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 17\r\n\r\n{"content":"a b"}', 4)):
+            for step in (len(data), 1, 1000):
+                with socket.create_connection((self.s.host, self.s.port), 20) as s:
+                    for i in range(0, len(data), step): s.sendall(data[i:i + step])
+                    out = b''
+                    while True:
+                        got = s.recv(65536)
+                        if not got: break
+                        out += got
+                self.assertEqual((out.count(b'HTTP/1.1 200 '), out.count(b'HTTP/1.1 ')), (n, n), (data[:60], step, out))
 
     def test_keep_alive(self):
         c = self.s.connect()
