@@ -123,19 +123,32 @@ static double median(const double *v, int32_t n) {
     return n % 2 == 1 ? s[n / 2] : (s[n / 2 - 1] + s[n / 2]) / 2;
 }
 
+/* Largest less smallest, as a share of the median. */
+static double spread(const double *v, int32_t n) {
+    double lo = v[0], hi = v[0];
+    for (int32_t i = 1; i < n; i++) {
+        lo = v[i] < lo ? v[i] : lo;
+        hi = v[i] > hi ? v[i] : hi;
+    }
+    return (hi - lo) / median(v, n);
+}
+
 static vb_err print(const arm *arms, int32_t repeats, int32_t tokens, bool json, vb_error *err) {
     json_t *rows = json_array();
     double one = median(arms[0].rate, repeats), eight = 0;
-    if (!json) printf("%-12s %-8s %10s %8s %14s %10s\n", "at a time", "drafters", "tokens/s", "ratio", "first token", "accepted");
+    if (!json)
+        printf("%-12s %-8s %10s %8s %8s %14s %10s\n", "at a time", "drafters", "tokens/s", "spread", "ratio", "first token", "accepted");
     for (int32_t i = 0; i < ARMS; i++) {
         const arm *a = &arms[i];
         double rate = median(a->rate, repeats), first = median(a->first, repeats);
         double accepted = a->proposed > 0 ? (double)a->accepted / (double)a->proposed : 0;
         if (a->concurrency == 8 && strcmp(a->draft, "none") == 0) eight = rate;
         if (!json)
-            printf("%-12d %-8s %10.1f %7.2fx %12.0fms %9.0f%%\n", a->concurrency, a->draft, rate, rate / one, 1000 * first, 100 * accepted);
-        json_array_append_new(rows, json_pack("{s:i, s:s, s:f, s:f, s:f, s:f}", "concurrency", (int)a->concurrency, "draft", a->draft, "tokens_per_s",
-                                              rate, "ratio", rate / one, "first_token_s", first, "accepted", accepted));
+            printf("%-12d %-8s %10.1f %7.0f%% %7.2fx %12.0fms %9.0f%%\n", a->concurrency, a->draft, rate, 100 * spread(a->rate, repeats), rate / one,
+                   1000 * first, 100 * accepted);
+        json_array_append_new(rows, json_pack("{s:i, s:s, s:f, s:f, s:f, s:f, s:f}", "concurrency", (int)a->concurrency, "draft", a->draft,
+                                              "tokens_per_s", rate, "spread", spread(a->rate, repeats), "ratio", rate / one, "first_token_s", first,
+                                              "accepted", accepted));
     }
     if (!json) printf("eight requests together: %.2f times the tokens per second of one (medians of %d)\n", eight / one, repeats);
     if (!json) {
@@ -153,7 +166,7 @@ vb_err vb__bench_serve(const vb_model_options *given, int32_t tokens, int32_t re
     vb_model_options o = *given;
     bench b = {.left = 0};
     vb_err e = VB_OK;
-    if (tokens <= 0) tokens = 48;
+    if (tokens <= 0) tokens = 128;
     if (repeats <= 0) repeats = 3;
     if (repeats > REPEATS_MAX) repeats = REPEATS_MAX;
     o.parallel = MOST;

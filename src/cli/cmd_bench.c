@@ -41,7 +41,7 @@ static const vb__opt g_opts[] = {
      "plain runs"},
     {"draft-width", 0, VB_OPT_INT, "N", AT(draft_width), 2, 16, NULL,
      "With --draft: only blocks of N rows; default 2, 4, 8 and 16"},
-    {"tokens", 0, VB_OPT_INT, "N", AT(tokens), 1, 4096, NULL, "With serve: tokens of each answer; default 48"},
+    {"tokens", 0, VB_OPT_INT, "N", AT(tokens), 1, 4096, NULL, "With serve: tokens of each answer; default 128"},
     {"json", 0, VB_OPT_FLAG, NULL, AT(json), 0, 0, NULL, "Print one JSON object"},
     {0}};
 #undef AT
