@@ -42,7 +42,7 @@ static void detect(void) {
     bool avx512 = has(b7, 16) && has(b7, 17) && has(b7, 30) && has(b7, 31) && has(c7, 1) && has(c7, 11);
     if (!avx512 || (xcr & 0xe6) != 0xe6) return;
     detected = VB_CPU_AVX512;
-    bool amx = has(d7, 22) && has(d7, 24) && has(d7, 25);
+    bool amx = has(d7, 22) && has(d7, 24) && has(d7, 25) && has(c7, 8) /* GFNI */;
     if (!amx || (xcr & 0x60000) != 0x60000 || !amx_permission()) return;
     detected = VB_CPU_AMX;
 }

@@ -8,6 +8,7 @@
 
 typedef struct bench_options {
     int level, threads, act, bits, group, rounds, mb, big;
+    int k, n, repeat; /* k, n: one product of that size instead of a model's layer; repeat: passes over the set a round */
     int rows[12], n_rows;
 } bench_options;
 
@@ -51,7 +52,7 @@ static inline double bench_contract(vb__cpu_level level, vb__pool *pool) {
 
 static int bench(int argc, char **argv, int levels_here) {
     bench_options o = {.level = levels_here - 1, .threads = vb__cpu_count(), .act = 8, .bits = 4, .group = 64, .rounds = 5,
-                       .mb = 1200};
+                       .mb = 1200, .repeat = 1};
     for (int i = 2; i < argc; i++) {
         char *eq = strchr(argv[i], '=');
         int v = eq ? atoi(eq + 1) : 0;
@@ -65,6 +66,9 @@ static int bench(int argc, char **argv, int levels_here) {
         if (!strncmp(argv[i], "rounds=", 7)) o.rounds = v;
         if (!strncmp(argv[i], "mb=", 3)) o.mb = v;
         if (!strncmp(argv[i], "4b=", 3)) o.big = v;
+        if (!strncmp(argv[i], "repeat=", 7)) o.repeat = v;
+        if (!strncmp(argv[i], "k=", 2)) o.k = v;
+        if (!strncmp(argv[i], "n=", 2)) o.n = v;
         if (!strncmp(argv[i], "rows=", 5) && o.n_rows < 12) o.rows[o.n_rows++] = v;
     }
     if (o.n_rows == 0) {
@@ -73,8 +77,8 @@ static int bench(int argc, char **argv, int levels_here) {
         memcpy(o.rows, standard, sizeof standard);
     }
     bench_threads = o.threads;
-    const bench_call *layer = o.big ? large_layer : small_layer;
-    int max_k = o.big ? 9216 : 3584, max_n = 9216;
+    const bench_call one_call[4] = {{o.k, {o.n}}}, *layer = o.k > 0 ? one_call : o.big ? large_layer : small_layer;
+    int max_k = o.k > 0 ? o.k : o.big ? 9216 : 3584, max_n = o.n > 9216 ? o.n : 9216;
     vb__cpu_backend *be = backend(o.level, o.threads, o.act, 512, max_k);
     /* One layer of random codes, packed again and again until the set is large enough. */
     enum { MOST = 400 };
@@ -110,15 +114,15 @@ static int bench(int argc, char **argv, int levels_here) {
         gops = v > gops ? v : gops;
         for (int i = 0; i < o.n_rows; i++) {
             double t = bench_now();
-            for (int l = 0; l < parts[i]; l++)
-                for (int c = 0; c < 4; c++) {
+            for (int pass = 0; pass < o.repeat * parts[i]; pass++)
+                for (int c = 0, l = pass % parts[i]; c < 4; c++) {
                     vb__linear_out out[4];
                     int n = 0;
                     for (; n < 4 && layer[c].n[n]; n++)
                         out[n] = (vb__linear_out){w[l][c][n], NULL, NULL, 0, y[n], layer[c].n[n]};
                     vb__cpu_linear(&be->base, x, layer[c].k, o.rows[i], out, n);
                 }
-            times[i][round] = (bench_now() - t) / parts[i];
+            times[i][round] = (bench_now() - t) / (o.repeat * parts[i]);
         }
     }
     double per_layer = (double)macs / layers, layer_bytes = (double)bytes / layers;

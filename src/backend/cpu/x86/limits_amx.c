@@ -27,8 +27,8 @@ int64_t vb__contract_loop_amx(int32_t iterations) {
     VB_TILE_DPBSUD(t, 4, 5);                                                                                 \
     _Pragma("GCC unroll 16") for (int r = 0; r < ROWS; r++) {                                                \
         OPAQUE(dot);                                                                                         \
+        OPAQUE(scale); /* else the product is taken once for all */                                          \
         __m512 m = _mm512_mul_ps(scale, bias);                                                               \
-        OPAQUE(m);                                                                                           \
         acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), m, acc[r]);                                        \
         acc[r] = _mm512_fmadd_ps(bias, scale, acc[r]);                                                       \
     }

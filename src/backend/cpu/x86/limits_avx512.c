@@ -28,8 +28,8 @@ int64_t vb__contract_loop_avx512(int32_t iterations) {
         }
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; r++) {
+            OPAQUE(scale); /* else the product is taken once for all */
             __m512 m = _mm512_mul_ps(scale, bias);
-            OPAQUE(m);
             acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[r]), m, acc[r]);
             acc[r] = _mm512_fmadd_ps(bias, scale, acc[r]);
         }

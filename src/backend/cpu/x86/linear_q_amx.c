@@ -2,20 +2,27 @@
  * Nibbles are unpacked to bytes in L1; 16 vectors of them are a B tile of 64 k-values, up to 16 rows of quantised input
  * are an A tile, and their product is the integer dot of a segment: rows x 16 outputs. The float chain takes one vector
  * a row. The tile unit answers late (about 130 cycles from load to stored product), so products run AHEAD segments
- * before their chain. Few rows are faster without tiles and go to AVX-512. */
+ * before their chain. Few rows are faster without tiles and go to AVX-512.
+ *
+ * While tiles are in use (and for some 290 cycles after), the multiplier of port 5 is off for zmm: mul, fma, conversions
+ * and shifts share port 0, 64 of them a segment of 16 rows. Only additions and logic still use both. So integers become
+ * floats by two additions and high nibbles by one affine step, and a step deals out its kinds of work evenly. */
 #include "backend/cpu/x86/amx.h"
 #include "backend/cpu/x86/linear_avx512.h"
 
 enum {
     LEAST_ROWS = 4, /* int8 rows from which tiles pay */
-    AHEAD = 4,      /* segments between a product and its chain */
+    AHEAD = 3,      /* segments between a product and its chain */
     EARLY = 3,      /* segments between unpacking and product: a tile load waits until the stores have left the core */
-    RING = 8,       /* segments of scratch; at least AHEAD + EARLY + 1 */
+    RING = 4,       /* slots of unpacked segments, and of products; AHEAD + 1 and EARLY + 1 at least. L1 is small. */
     TILE = 1024,    /* bytes of a tile */
     SLICE_BYTES = VB_SLICE * VB_PANEL,
+    L1_INPUT = 20 << 10, /* bytes of quantised input that stay in L1 beside the rest */
     /* Parts of scratch: unpacked codes, products on their way (two tiles a segment with 16-bit activations), totals. */
     PRODUCTS_AT = SLICE_BYTES,
-    TOTALS_AT = PRODUCTS_AT + RING * 2 * TILE
+    TOTALS_AT = PRODUCTS_AT + RING * 2 * TILE,
+    PLACES_AT = TOTALS_AT + VB_SPAN * TILE, /* when there is one block of rows */
+    MOST_PLACES = 8192
 };
 
 static void configure(int32_t rows, int32_t seg) {
@@ -27,30 +34,31 @@ static void configure(int32_t rows, int32_t seg) {
     vb__tile_load_config(&c);
 }
 
-/* One segment of nibbles to bytes. */
+/* Eight k-values of nibbles to bytes. The matrix moves the high half of each byte down. */
+VB_INLINE void unpack8(const uint8_t *from, uint8_t *to) {
+    __m512i v = _mm512_loadu_si512(from);
+    _mm512_store_si512(to, _mm512_and_si512(v, _mm512_set1_epi8(0x0f)));
+    _mm512_store_si512(to + 64, _mm512_gf2p8affine_epi64_epi8(v, _mm512_set1_epi64(0x1020408000000000), 0));
+}
 VB_INLINE void unpack(int seg, const uint8_t *from, uint8_t *to) {
-    const __m512i low = _mm512_set1_epi8(0x0f);
 #pragma GCC unroll 8
-    for (int k = 0; k < seg; k += 8) {
-        __m512i v = _mm512_loadu_si512(from + k * 8);
-        _mm512_store_si512(to + k * 16, _mm512_and_si512(v, low));
-        _mm512_store_si512(to + k * 16 + 64, _mm512_and_si512(_mm512_srli_epi16(v, 4), low));
-    }
+    for (int k = 0; k < seg; k += 8) unpack8(from + k * 8, to + k * 16);
 }
 
 /* Product of one segment; tiles are renamed, so that three names are enough for many in flight. */
-VB_INLINE void product(int planes, int seg, const uint8_t *codes, const int8_t *a, int64_t plane, uint8_t *to) {
+VB_INLINE void multiply(int seg, const uint8_t *codes, const int8_t *a) {
     VB_TILE_LOAD(2, codes, 64);
     VB_TILE_LOAD(1, a, seg);
     VB_TILE_ZERO(0);
     VB_TILE_DPBSUD(0, 1, 2);
+}
+VB_INLINE void multiply_low(int planes, int seg, const int8_t *a, int64_t plane, uint8_t *to) {
     VB_TILE_STORE(0, to, 64);
-    if (planes == 2) {
-        VB_TILE_LOAD(1, a + plane, seg);
-        VB_TILE_ZERO(0);
-        VB_TILE_DPBSUD(0, 1, 2);
-        VB_TILE_STORE(0, to + TILE, 64);
-    }
+    if (planes != 2) return;
+    VB_TILE_LOAD(1, a + plane, seg);
+    VB_TILE_ZERO(0);
+    VB_TILE_DPBSUD(0, 1, 2);
+    VB_TILE_STORE(0, to + TILE, 64);
 }
 
 typedef struct scales {
@@ -69,31 +77,60 @@ static __attribute__((noinline)) void take_offset(int32_t offset, int32_t *produ
     }
 }
 
-/* The float chain of one segment for R rows. The `lines` of the weight stream that a segment needs are asked for row by
- * row: many at once fill the line buffers, and what finds none free stops the core. */
-VB_INLINE void chain(int R, int planes, const scales *s, uint8_t *product, const float *dd, const int32_t *sums,
-                     int32_t nb, const uint8_t *ahead, int lines, __m512 *acc) {
+/* What one step does: unpack a segment, multiply an earlier one, and add a still earlier one to the float chains. */
+typedef struct step {
+    const uint8_t *packed; /* nibbles to unpack, if any */
+    uint8_t *unpacked;
+    const uint8_t *codes; /* to multiply, NULL for none */
+    const int8_t *a;
+    int64_t plane;
+    uint8_t *to;
+    uint8_t *product; /* to add */
+    const float *dd;
+    const int32_t *sums;
+    int32_t nb;
+    const uint8_t *far, *near; /* lines to ask for into L2 and L1, if any */
+} step;
+
+/* (float)v of 16 dots. With 8-bit activations |v| < 2^22, so 1.5 * 2^23 + v is a float whose last bits are v: two
+ * additions instead of a conversion. */
+VB_INLINE __m512 to_float(int planes, const uint8_t *product) {
+    __m512i v = _mm512_load_si512(product);
+    if (planes == 2)
+        return _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(v, 8), _mm512_load_si512(product + TILE)));
+    v = _mm512_add_epi32(v, _mm512_set1_epi32(0x4b400000));
+    return _mm512_sub_ps(_mm512_castsi512_ps(v), _mm512_set1_ps(12582912.0f));
+}
+
+/* The line is asked for at this place of the code, and not with all the others at once: many fill the line buffers, and
+ * what finds none free stops the core. */
+#define ASK(hint, p, v) __asm__ volatile("prefetch" hint " %1" : "+v"(v) : "m"(*(const uint8_t(*)[64])(p)))
+#define PIN(v) __asm__ volatile("" : "+v"(v))
+
+VB_INLINE void run_step(int R, int planes, int seg, int has_bias, int unpacks, int far_lines, int near_lines, const step *t,
+                        const scales *s, __m512 *acc) {
+    const int parts = unpacks ? seg / 8 : 0;
     /* With two planes the sum belongs to 256 * hi + lo, so that taking it from lo is enough. */
     if (__builtin_expect(s->offset != 0, 0))
-        take_offset(s->offset, (int32_t *)(void *)(product + (planes == 2 ? TILE : 0)), sums, nb);
-    __m512 scale = vb__scales16(s->at, s->kind);
-#pragma GCC unroll 16
-    for (int r = 0; r < R; r++) {
-        for (int j = r; j < lines; j += R) {
-            _mm_prefetch(ahead + VB_FAR + j * 64, _MM_HINT_T1);
-            _mm_prefetch(ahead + VB_NEAR + j * 64, _MM_HINT_T0);
-        }
-        __m512i v = _mm512_load_si512(product + 64 * r);
-        if (planes == 2)
-            v = _mm512_add_epi32(_mm512_slli_epi32(v, 8), _mm512_load_si512(product + TILE + 64 * r));
-        acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(v), _mm512_mul_ps(scale, _mm512_set1_ps(dd[r])), acc[r]);
-    }
-    if (!s->has_bias) return;
-    __m512 bias = vb__scales16(s->at + s->half, s->kind);
-    const float *ds = dd + nb;
+        take_offset(s->offset, (int32_t *)(void *)(t->product + (planes == 2 ? TILE : 0)), t->sums, t->nb);
+    if (t->codes != NULL) multiply(seg, t->codes, t->a);
+    __m512 scale = vb__scales16(s->at, s->kind), bias = scale;
+    if (has_bias) bias = vb__scales16(s->at + s->half, s->kind);
+    const float *ds = t->dd + t->nb;
     __asm__("" : "+r"(ds)); /* one pointer instead of R offsets from dd */
 #pragma GCC unroll 16
-    for (int r = 0; r < R; r++) acc[r] = _mm512_fmadd_ps(bias, _mm512_set1_ps(ds[r]), acc[r]);
+    for (int r = 0; r < R; r++) {
+        if (r == R - 1 && t->codes != NULL) multiply_low(planes, seg, t->a, t->plane, t->to);
+#pragma GCC unroll 8
+        for (int i = r * parts / R; i < (r + 1) * parts / R; i++) unpack8(t->packed + i * 64, t->unpacked + i * 128);
+        acc[r] = _mm512_fmadd_ps(to_float(planes, t->product + 64 * r), _mm512_mul_ps(scale, _mm512_set1_ps(t->dd[r])), acc[r]);
+        if (has_bias) acc[r] = _mm512_fmadd_ps(bias, _mm512_set1_ps(ds[r]), acc[r]);
+        PIN(acc[r]);
+#pragma GCC unroll 8
+        for (int i = r * far_lines / R; i < (r + 1) * far_lines / R; i++) ASK("t1", t->far + i * 64, acc[r]);
+#pragma GCC unroll 8
+        for (int i = r * near_lines / R; i < (r + 1) * near_lines / R; i++) ASK("t0", t->near + i * 64, acc[r]);
+    }
 }
 
 VB_INLINE void add_slice(int R, int first, const __m512 *acc, float *total) {
@@ -115,79 +152,95 @@ static void store_panels(const vb__linear_q_args *g, int32_t p, int32_t held, co
 
 /* ---- one block of rows: the weights stream ------------------------------------------------------------------ */
 
-/* A place in the stream of segments, panel after panel. It may run past the last panel by AHEAD + EARLY segments: what is
- * read there is never used. */
-typedef struct cursor {
-    const uint8_t *panel, *codes;
-    int32_t segment; /* of the panel */
-} cursor;
+/* Where the parts of a segment lie. */
+typedef struct place {
+    int32_t codes, scales; /* bytes from the group of panels */
+    int32_t a, dd;         /* bytes and floats from the first activation */
+} place;
 
-VB_INLINE void advance(cursor *c, const vb__qpanels *w, int32_t segs, int32_t seg_bytes, int32_t unit_mask) {
-    c->segment++;
-    c->codes += seg_bytes;
-    if ((c->segment & unit_mask) == 0) c->codes += w->unit_bytes - w->codes_bytes;
-    if (c->segment == segs) {
-        c->segment = 0;
-        c->panel += w->panel_stride;
-        c->codes = c->panel;
-    }
+/* Segments that a stream knows in advance: those it reads, and those it asks for. */
+#define FAR(bytes) (VB_FAR / (bytes))
+#define NEAR(bytes) (VB_NEAR / (bytes))
+#define LOOK(bytes) (AHEAD + EARLY + FAR(bytes))
+
+/* The segments of a group of panels in the order of work, slice after slice and in it panel after panel: what a slice
+ * needs of the input then stays in L1. They run on into the next groups; what is read there behind the last panel, the
+ * first few segments of it, is never used. */
+static void make_places(const vb__linear_q_args *g, int32_t seg, int32_t group, int32_t look, place *places) {
+    const vb__qpanels *w = g->w;
+    const int32_t segs = w->k / seg, per_slice = VB_SLICE / seg, per_unit = w->unit / seg, nb = g->x->rows;
+    const int32_t seg_bytes = seg * VB_PANEL * w->code_bits / 8;
+    int32_t i = 0;
+    for (int32_t from = 0; i < group * segs + look; from += group)
+        for (int32_t k0 = 0; k0 < segs; k0 += per_slice)
+            for (int32_t p = from; p < from + group; p++)
+                for (int32_t k = k0; k < segs && k < k0 + per_slice && i < group * segs + look; k++, i++) {
+                    int32_t unit = p * (int32_t)w->panel_stride + k / per_unit * w->unit_bytes, in = k % per_unit;
+                    places[i].codes = unit + in * seg_bytes;
+                    places[i].scales = unit + w->codes_bytes + in / (w->group > seg ? 2 : 1) * w->scale_stride;
+                    places[i].a = k * nb * seg * g->x->planes;
+                    places[i].dd = k * 2 * nb;
+                }
 }
 
-VB_INLINE void stream(int R, int planes, int seg, int bits, const vb__linear_q_args *g, int32_t p0, int32_t p1) {
+/* Panels p0 .. p1-1, a multiple of `group`. */
+VB_INLINE void stream(int R, int planes, int seg, int bits, const vb__linear_q_args *g, int32_t p0, int32_t p1,
+                      int32_t group) {
+    const int LINES = seg * VB_PANEL * bits / 8 / 64 + 1, FIRST = AHEAD + (bits == 4 ? EARLY : 0);
     const vb__qpanels *w = g->w;
     uint8_t *bytes = g->scratch, *products = bytes + PRODUCTS_AT;
-    float *total = (float *)(void *)(bytes + TOTALS_AT);
-    const int32_t nb = g->x->rows, segs = w->k / seg, unit_mask = w->unit / seg - 1;
-    const int32_t seg_bytes = seg * VB_PANEL * bits / 8, per_group = w->group > seg ? 1 : 0;
-    const int32_t unit_shift = unit_mask == 0 ? 0 : unit_mask == 1 ? 1 : 2;
-    const int64_t plane = (int64_t)nb * seg, a_step = plane * planes;
-    const int8_t *a0 = vb__qact_block(g->x, 0), *a = a0;
+    float *totals = (float *)(void *)(bytes + TOTALS_AT);
+    place *places = (place *)(void *)(bytes + PLACES_AT);
+    const int32_t nb = g->x->rows, segs = w->k / seg;
+    const uint32_t code_slot = (uint32_t)seg * VB_PANEL, product_slot = (uint32_t)planes * TILE;
+    const int8_t *a = vb__qact_block(g->x, 0);
     const uint8_t *panel = w->data + p0 * w->panel_stride;
-    cursor u = {panel, panel, 0}, q = u; /* of unpacking, of products */
-    const int lines = seg * VB_PANEL * bits / 8 / 64 + 1;
-    int32_t at = 0; /* position in the ring of the segment to multiply */
     scales s = {.kind = w->scale_kind, .has_bias = w->has_bias, .half = w->scale_stride / 2, .offset = w->offset};
+    step t = {.nb = nb, .plane = (int64_t)nb * seg};
+    make_places(g, seg, group, LOOK(LINES * 64), places);
     if (bits == 4)
-        for (int i = 0; i < AHEAD + EARLY; i++) {
-            unpack(seg, u.codes, bytes + i * seg * VB_PANEL);
-            advance(&u, w, segs, seg_bytes, unit_mask);
-        }
-#define NEXT_PRODUCT()                                                                                       \
+        for (int i = 0; i < EARLY; i++) unpack(seg, panel + places[i].codes, bytes + (uint32_t)i * code_slot);
+    /* The product of segment `at`, which is the n-th of all in the rings. */
+#define NEXT_PRODUCT(n, at)                                                                                  \
     do {                                                                                                     \
-        product(planes, seg, bits == 4 ? bytes + at * (seg * VB_PANEL) : q.codes, a, plane,                  \
-                products + at * (planes * TILE));                                                            \
-        at = (at + 1) & (RING - 1);                                                                          \
-        if (q.segment == segs - 1) a = a0;                                                                   \
-        else a += a_step;                                                                                    \
-        advance(&q, w, segs, seg_bytes, unit_mask);                                                          \
+        t.codes = bits == 4 ? bytes + ((n) & (RING - 1)) * code_slot : panel + (at)->codes;                  \
+        t.a = a + (at)->a;                                                                                   \
+        t.to = products + ((n) & (RING - 1)) * product_slot;                                                 \
+        if (bits == 4) {                                                                                     \
+            t.packed = panel + (at)[EARLY].codes;                                                            \
+            t.unpacked = bytes + (((n) + EARLY) & (RING - 1)) * code_slot;                                   \
+        }                                                                                                    \
     } while (0)
-    for (int i = 0; i < AHEAD; i++) NEXT_PRODUCT();
-    int32_t done = 0; /* position in the ring of the segment to add */
-    for (int32_t p = p0; p < p1; p++, panel += w->panel_stride) {
-        const float *dd = vb__qact_dd(g->x, 0);
-        const int32_t *sums = vb__qact_sums(g->x, 0);
+    for (uint32_t i = 0; i < AHEAD; i++) {
+        NEXT_PRODUCT(i, places + i);
+        if (bits == 4) unpack(seg, t.packed, t.unpacked);
+        multiply(seg, t.codes, t.a);
+        multiply_low(planes, seg, t.a, t.plane, t.to);
+    }
+    uint32_t done = 0; /* segments added */
+    for (int32_t p = p0; p < p1; p += group, panel += group * w->panel_stride) {
+        const place *at = places;
         for (int32_t first = 0; first < segs; first += VB_SLICE / seg) {
-            int32_t end = first + VB_SLICE / seg < segs ? first + VB_SLICE / seg : segs;
-            __m512 acc[16];
+            int32_t some = VB_SLICE / seg < segs - first ? VB_SLICE / seg : segs - first;
+            for (int32_t i = 0; i < group; i++) {
+                __m512 acc[16];
 #pragma GCC unroll 16
-            for (int r = 0; r < R; r++) acc[r] = _mm512_setzero_ps();
-            for (int32_t i = first; i < end; i++) {
-                const uint8_t *ahead = (bits == 4 ? u.codes : q.codes);
-                if (bits == 4) {
-                    unpack(seg, u.codes, bytes + ((done + AHEAD + EARLY) & (RING - 1)) * (seg * VB_PANEL));
-                    advance(&u, w, segs, seg_bytes, unit_mask);
+                for (int r = 0; r < R; r++) acc[r] = _mm512_setzero_ps();
+                for (const place *end = at + some; at < end; at++, done++) {
+                    NEXT_PRODUCT(done + AHEAD, at + AHEAD);
+                    t.far = panel + at[FIRST + FAR(LINES * 64)].codes;
+                    t.near = panel + at[FIRST + NEAR(LINES * 64)].codes;
+                    t.product = products + (done & (RING - 1)) * product_slot;
+                    t.dd = vb__qact_dd(g->x, 0) + at->dd;
+                    t.sums = vb__qact_sums(g->x, 0) + at->dd / 2;
+                    s.at = panel + at->scales;
+                    if (s.has_bias) run_step(R, planes, seg, 1, bits == 4, LINES, LINES, &t, &s, acc);
+                    else run_step(R, planes, seg, 0, bits == 4, LINES, LINES, &t, &s, acc);
                 }
-                NEXT_PRODUCT();
-                s.at = panel + (int64_t)(i >> unit_shift) * w->unit_bytes + w->codes_bytes +
-                       ((i & unit_mask) >> per_group) * w->scale_stride;
-                chain(R, planes, &s, products + done * (planes * TILE), dd, sums, nb, ahead, lines, acc);
-                done = (done + 1) & (RING - 1);
-                dd += 2 * nb;
-                sums += nb;
+                add_slice(R, first == 0, acc, totals + i * (TILE / 4));
             }
-            add_slice(R, first == 0, acc, total);
         }
-        store_panels(g, p, 1, total, 0);
+        store_panels(g, p, group, totals, TILE / 4);
     }
 #undef NEXT_PRODUCT
 }
@@ -221,11 +274,15 @@ VB_INLINE void blocks(int planes, int seg, int bits, const vb__linear_q_args *g,
             /* Products run ahead of their chains, from block to block. */
             int32_t at = 0, ahead_block = 0, ahead_seg = 0, ahead_nb = vb__row_block(x->rows, 0);
             const int8_t *a = vb__qact_block(x, 0) + (int64_t)k * planes * ahead_nb;
+            step t = {0};
 #define NEXT_PRODUCT()                                                                                       \
     do {                                                                                                     \
+        t.codes = NULL;                                                                                      \
         if (ahead_block < n_blocks) {                                                                        \
-            product(planes, seg, vb__qslice_codes(&s, ahead_seg), a, (int64_t)ahead_nb * seg,                \
-                    products + at * (planes * TILE));                                                        \
+            t.codes = vb__qslice_codes(&s, ahead_seg);                                                       \
+            t.a = a;                                                                                         \
+            t.plane = (int64_t)ahead_nb * seg;                                                               \
+            t.to = products + at * (planes * TILE);                                                          \
             at = (at + 1) & (RING - 1);                                                                      \
             a += (int64_t)planes * ahead_nb * seg;                                                           \
             if (++ahead_seg == s.segs) {                                                                     \
@@ -238,33 +295,38 @@ VB_INLINE void blocks(int planes, int seg, int bits, const vb__linear_q_args *g,
             }                                                                                                \
         }                                                                                                    \
     } while (0)
-            for (int i = 0; i < AHEAD; i++) NEXT_PRODUCT();
+            for (int i = 0; i < AHEAD; i++) {
+                NEXT_PRODUCT();
+                multiply(seg, t.codes, t.a);
+                multiply_low(planes, seg, t.a, t.plane, t.to);
+            }
             int32_t done = 0;
             for (int32_t b = 0; b < n_blocks; b++) {
                 int32_t r0 = b * VB_ROW_BLOCK, nb = vb__row_block(x->rows, r0);
-                const float *dd = vb__qact_dd(x, r0) + (int64_t)(k / seg) * 2 * nb;
-                const int32_t *sums = vb__qact_sums(x, r0) + (int64_t)(k / seg) * nb;
+                t.nb = nb;
+                t.dd = vb__qact_dd(x, r0) + (int64_t)(k / seg) * 2 * nb;
+                t.sums = vb__qact_sums(x, r0) + (int64_t)(k / seg) * nb;
                 /* The input lies in L2; tile loads do not wake the prefetch from there, so the next block is asked for. */
                 int32_t soon_r0 = b + 1 < n_blocks ? r0 + VB_ROW_BLOCK : r0, soon_nb = vb__row_block(x->rows, soon_r0);
-                const int8_t *soon = vb__qact_block(x, soon_r0) + (int64_t)k * planes * soon_nb;
+                t.near = (const uint8_t *)vb__qact_block(x, soon_r0) + (int64_t)k * planes * soon_nb;
                 __m512 acc[16];
 #pragma GCC unroll 16
                 for (int r = 0; r < 16; r++) acc[r] = _mm512_setzero_ps();
                 for (int32_t i = 0; i < s.segs; i++) {
                     NEXT_PRODUCT();
-#pragma GCC unroll 16
-                    for (int j = 0; j < 16 * planes * seg; j += 64) _mm_prefetch(soon + j, _MM_HINT_T0);
-                    soon += (int64_t)soon_nb * planes * seg;
                     if (k == 0 && 2 * i < nb) vb__expect_store(g, p, r0 + 2 * i, nb - 2 * i < 2 ? nb - 2 * i : 2);
                     if (b < 2) {
                         for (int32_t j = 0; j < per_step; j++) _mm_prefetch(next + j * 64, _MM_HINT_T1);
                         next += per_step * 64;
                     }
                     sc.at = vb__qslice_scales(&s, i);
-                    chain(16, planes, &sc, products + done * (planes * TILE), dd, sums, nb, NULL, 0, acc);
+                    t.product = products + done * (planes * TILE);
+                    if (sc.has_bias) run_step(16, planes, seg, 1, 0, 0, 16 * planes * seg / 64, &t, &sc, acc);
+                    else run_step(16, planes, seg, 0, 0, 0, 16 * planes * seg / 64, &t, &sc, acc);
+                    t.near += (int64_t)soon_nb * planes * seg;
                     done = (done + 1) & (RING - 1);
-                    dd += 2 * nb;
-                    sums += nb;
+                    t.dd += 2 * nb;
+                    t.sums += nb;
                 }
                 add_slice(16, k == 0, acc, total + (int64_t)r0 * VB_PANEL);
             }
@@ -279,7 +341,10 @@ VB_INLINE void blocks(int planes, int seg, int bits, const vb__linear_q_args *g,
 
 #define STREAM(R, planes, seg, bits)                                                                         \
     static __attribute__((noinline)) void stream_##R##_##planes##_##seg##_##bits(VB_LINEAR_Q_ARGS) {         \
-        stream(R, planes, seg, bits, g, p0, p1);                                                             \
+        int32_t group = g->x->rows * g->w->k * planes > L1_INPUT ? VB_SPAN : 1;                               \
+        int32_t whole = (p1 - p0) / group * group;                                                           \
+        if (whole > 0) stream(R, planes, seg, bits, g, p0, p0 + whole, group);                               \
+        if (p0 + whole < p1) stream(R, planes, seg, bits, g, p0 + whole, p1, p1 - p0 - whole);               \
     }
 #define BLOCKS(planes, seg, bits)                                                                            \
     static __attribute__((noinline)) void blocks_##planes##_##seg##_##bits(VB_LINEAR_Q_ARGS) {               \
@@ -314,6 +379,7 @@ void vb__linear_q_amx(VB_LINEAR_Q_ARGS) {
         return;
     }
     configure(rows < VB_ROW_BLOCK ? rows : VB_ROW_BLOCK, seg);
-    fn[planes - 1][seg == 64][g->w->code_bits == 8][rows > VB_ROW_BLOCK ? 4 : (rows - 1) / 4](g, p0, p1);
+    int32_t few = rows <= VB_ROW_BLOCK && VB_SPAN * (g->w->k / seg) + LOOK(64) <= MOST_PLACES;
+    fn[planes - 1][seg == 64][g->w->code_bits == 8][few ? (rows - 1) / 4 : 4](g, p0, p1);
     vb__tile_release();
 }
