@@ -10,7 +10,7 @@
  * gates: decay = exp(neg_exp_a * softplus(a + dt_bias)), beta = sigmoid(b), per row.
  *
  * shapes    as in the struct; rows may be 0 (replay only)
- * limits    1 <= dk <= 512, 1 <= cols <= 32, 0 <= certain <= rows, 0 <= replay <= 16; no alignment required
+ * limits    1 <= dk <= 512, 1 <= cols <= 64, 0 <= certain <= rows, 0 <= replay <= 16; no alignment required
  *           except of scratch; o and out_delta alias nothing
  * class     cpu: every variant returns the reference's bits
  * order     the sums are fma chains from +0, k ascending; v - u and beta * that are rounded, g * S is rounded;
@@ -26,7 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { VB_DELTA_COLS = 32, VB_DELTA_MAX_DK = VB_LIMIT_DELTA_HEAD_DIM, VB_DELTA_MAX_REPLAY = 16 };
+enum { VB_DELTA_COLS = 64, VB_DELTA_MAX_DK = VB_LIMIT_DELTA_HEAD_DIM, VB_DELTA_MAX_REPLAY = 16 };
 /* Floats of scratch for a kernel: the block's state, and the replayed deltas (whose stride in the tape may put them
  * all into the same few sets of the L1 cache). */
 enum {
@@ -62,20 +62,18 @@ static inline int64_t vb__delta_ask_rows(const vb__delta_block *d) {
 }
 /* n more of them from `row` on; returns the row after. */
 static inline int64_t vb__delta_ask_state(const vb__delta_block *d, int64_t row, int64_t n) {
-    for (; n > 0 && row < d->dk; n--, row++) {
-        __builtin_prefetch(d->ask_s + row * d->ss, 0, 2);
-        __builtin_prefetch(d->ask_s + row * d->ss + 16, 0, 2);
-    }
+    for (; n > 0 && row < d->dk; n--, row++)
+        for (int32_t c = 0; c < d->cols; c += 16) __builtin_prefetch(d->ask_s + row * d->ss + c, 0, 2);
     return row;
 }
 /* What step t+1 reads and writes: its v and o, its q and the k of the step after that. (A store to what is not in
  * the cache would hold up the stores of a whole pass behind it.) */
 static inline void vb__delta_ask_vo(const vb__delta_block *d, int64_t t) {
     int64_t next = t + 1 < d->rows ? t + 1 : t;
-    __builtin_prefetch(d->v + next * d->xs);
-    __builtin_prefetch(d->v + next * d->xs + 16);
-    __builtin_prefetch(d->o + next * d->os, 1);
-    __builtin_prefetch(d->o + next * d->os + 16, 1);
+    for (int32_t c = 0; c < d->cols; c += 16) {
+        __builtin_prefetch(d->v + next * d->xs + c);
+        __builtin_prefetch(d->o + next * d->os + c, 1);
+    }
 }
 static inline void vb__delta_ask_qk(const vb__delta_block *d, int64_t t, int64_t i) {
     __builtin_prefetch(d->q + (t + 1 < d->rows ? t + 1 : t) * d->xs + i);

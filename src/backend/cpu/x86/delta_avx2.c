@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { C = VB_DELTA_COLS, V = C / 8 /* vectors of a row */ };
+enum { C = 32, V = C / 8 /* vectors of a row */ };
 #define INLINE static inline __attribute__((always_inline))
 
 void vb__delta_gates_avx2(VB_DELTA_GATES_ARGS) {
@@ -124,7 +124,17 @@ INLINE void run(const vb__delta_block *d, const bool full) {
 
 void vb__delta_avx2(const vb__delta_block *args) {
     /* A copy that no store can alias: its fields then stay in registers. */
-    const vb__delta_block local = *args;
-    if (local.cols == C) run(&local, true);
-    else run(&local, false);
+    vb__delta_block local = *args;
+    for (int32_t left = args->cols; left > 0; left -= C) { /* a wider block is several */
+        local.cols = left < C ? left : C;
+        const vb__delta_block part = local;
+        if (part.cols == C) run(&part, true);
+        else run(&part, false);
+        local.s += C;
+        local.v += C;
+        local.o += C;
+        if (local.in_delta != NULL) local.in_delta += C;
+        if (local.out_delta != NULL) local.out_delta += C;
+        if (local.ask_s != NULL) local.ask_s += C;
+    }
 }
