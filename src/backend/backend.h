@@ -105,6 +105,17 @@ typedef struct vb__delta_args {
     int32_t n_seqs;
 } vb__delta_args;
 
+/* A layer from its projections to its output: conv, delta and then y = rms(x) * norm * silu(z) of every head of delta's
+ * output, in place. The two describe the same rows and sequences; delta.qkv is conv.out, which is scratch here. */
+typedef struct vb__delta_net_args {
+    vb__conv_args conv;
+    vb__delta_args delta;
+    const float *z; /* (rows, nv*dv), stride zs */
+    int64_t zs;
+    const float *norm; /* (dv) */
+    float eps;
+} vb__delta_net_args;
+
 /* What the chosen experts of each row gave, their weighted sum in rank order, the shared expert and the residual. */
 typedef struct vb__combine_args {
     float *y; /* (rows, n), stride ys; may equal residual */
@@ -157,9 +168,6 @@ typedef struct vb__backend_ops {
     /* ops/rmsnorm.h: items of n contiguous elements, item i at x + i*xs. */
     void (*rmsnorm)(vb__backend *be, float *y, int64_t ys, const float *x, int64_t xs, const float *w,
                     int32_t items, int32_t n, float eps);
-    /* y = rms(x) * w * silu(z) */
-    void (*rmsnorm_gated)(vb__backend *be, float *y, int64_t ys, const float *x, int64_t xs, const float *z,
-                          int64_t zs, const float *w, int32_t items, int32_t n, float eps);
     /* ops/rope.h: fills t for positions pos[r] (host array); freqs (r/2) device, m the factor on cos and sin. */
     void (*rope_table)(vb__backend *be, vb__rope_table *t, const int32_t *pos, int32_t rows, const float *freqs,
                        float m);
@@ -170,8 +178,7 @@ typedef struct vb__backend_ops {
     void (*kv_append)(vb__backend *be, const vb__kv_layout *kv, const float *k, int64_t ks, const float *v,
                       int64_t vs, const vb__seq_rows *seqs, int32_t n_seqs);
     void (*attention)(vb__backend *be, const vb__attention_args *a); /* ops/attention.h */
-    void (*conv)(vb__backend *be, const vb__conv_args *a);           /* ops/conv.h */
-    void (*delta)(vb__backend *be, const vb__delta_args *a);         /* ops/delta.h */
+    void (*delta_net)(vb__backend *be, const vb__delta_net_args *a); /* ops/conv.h, ops/delta.h, gated of ops/rmsnorm.h */
     /* ops/elementwise.h: y = silu(g) * u */
     void (*swiglu)(vb__backend *be, float *y, int64_t ys, const float *g, int64_t gs, const float *u, int64_t us,
                    int32_t rows, int32_t n);

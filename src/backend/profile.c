@@ -30,10 +30,6 @@ static void timed_rmsnorm(vb__backend *be, float *y, int64_t ys, const float *x,
                           int32_t items, int32_t n, float eps) {
     TIMED(VB_PROFILE_ELEMENTWISE, rmsnorm(be, y, ys, x, xs, w, items, n, eps));
 }
-static void timed_rmsnorm_gated(vb__backend *be, float *y, int64_t ys, const float *x, int64_t xs, const float *z,
-                                int64_t zs, const float *w, int32_t items, int32_t n, float eps) {
-    TIMED(VB_PROFILE_ELEMENTWISE, rmsnorm_gated(be, y, ys, x, xs, z, zs, w, items, n, eps));
-}
 static void timed_rope_table(vb__backend *be, vb__rope_table *t, const int32_t *pos, int32_t rows,
                              const float *freqs, float m) {
     TIMED(VB_PROFILE_ELEMENTWISE, rope_table(be, t, pos, rows, freqs, m));
@@ -49,8 +45,9 @@ static void timed_kv_append(vb__backend *be, const vb__kv_layout *kv, const floa
 static void timed_attention(vb__backend *be, const vb__attention_args *a) {
     TIMED(VB_PROFILE_ATTENTION, attention(be, a));
 }
-static void timed_conv(vb__backend *be, const vb__conv_args *a) { TIMED(VB_PROFILE_DELTA_NET, conv(be, a)); }
-static void timed_delta(vb__backend *be, const vb__delta_args *a) { TIMED(VB_PROFILE_DELTA_NET, delta(be, a)); }
+static void timed_delta_net(vb__backend *be, const vb__delta_net_args *a) {
+    TIMED(VB_PROFILE_DELTA_NET, delta_net(be, a));
+}
 static void timed_delta_commit(vb__backend *be, const vb__delta_layout *lay, const vb__seq_rows *seqs,
                                int32_t n_seqs) {
     TIMED(VB_PROFILE_DELTA_NET, delta_commit(be, lay, seqs, n_seqs));
@@ -79,13 +76,11 @@ void vb__profile_start(vb__profile *p, vb__backend *be) {
     p->ops.embed = timed_embed;
     p->ops.linear = timed_linear;
     p->ops.rmsnorm = timed_rmsnorm;
-    p->ops.rmsnorm_gated = timed_rmsnorm_gated;
     p->ops.rope_table = timed_rope_table;
     p->ops.rope = timed_rope;
     p->ops.kv_append = timed_kv_append;
     p->ops.attention = timed_attention;
-    p->ops.conv = timed_conv;
-    p->ops.delta = timed_delta;
+    p->ops.delta_net = timed_delta_net;
     p->ops.delta_commit = timed_delta_commit;
     p->ops.swiglu = timed_swiglu;
     p->ops.gather_rows = timed_gather_rows;

@@ -10,7 +10,7 @@
 typedef enum vb__profile_class {
     VB_PROFILE_LINEAR,      /* linear, with the quantisation of its input */
     VB_PROFILE_ATTENTION,   /* attention, kv_append */
-    VB_PROFILE_DELTA_NET,   /* conv, delta, delta_commit */
+    VB_PROFILE_DELTA_NET,   /* conv, delta and gated norm; delta_commit */
     VB_PROFILE_ELEMENTWISE, /* embed, norms, rope, swiglu, gather, copies */
     VB_PROFILE_SAMPLING,    /* argmax; the engine's sampler is added by who calls it */
     VB_PROFILE_CLASSES

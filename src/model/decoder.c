@@ -121,15 +121,15 @@ static void mixer_delta(const vb__model *m, const vb__layer *l, vb__workspace *w
                                   {l->b, NULL, NULL, 0, b, nv},
                                   {l->a, NULL, NULL, 0, a, nv}};
     be->ops->linear(be, ws->h, c->hidden, rows, in, 4);
-    const vb__conv_args conv = {.lay = l->delta, .m = raw, .ms = ch, .w = l->conv, .out = ws->wide2, .outs = ch,
-                                .seqs = ws->seqs, .n_seqs = n_seqs};
-    be->ops->conv(be, &conv);
-    const vb__delta_args delta = {.lay = l->delta, .qkv = ws->wide2, .qkvs = ch, .a = a, .b = b, .as_ = nv, .bs = nv,
-                                  .neg_exp_a = l->neg_exp_a, .dt_bias = l->dt_bias, .o = ws->mix, .os = vd,
-                                  .seqs = ws->seqs, .n_seqs = n_seqs};
-    be->ops->delta(be, &delta);
-    be->ops->rmsnorm_gated(be, ws->mix, c->lin_dv, ws->mix, c->lin_dv, z, c->lin_dv, l->gated_norm, rows * c->lin_nv,
-                           c->lin_dv, c->eps);
+    const vb__delta_net_args net = {
+        .conv = {.lay = l->delta, .m = raw, .ms = ch, .w = l->conv, .out = ws->wide2, .outs = ch, .seqs = ws->seqs,
+                 .n_seqs = n_seqs},
+        .delta = {.lay = l->delta, .qkv = ws->wide2, .qkvs = ch, .a = a, .b = b, .as_ = nv, .bs = nv,
+                  .neg_exp_a = l->neg_exp_a, .dt_bias = l->dt_bias, .o = ws->mix, .os = vd, .seqs = ws->seqs,
+                  .n_seqs = n_seqs},
+        .z = z, .zs = vd, .norm = l->gated_norm, .eps = c->eps,
+    };
+    be->ops->delta_net(be, &net);
     const vb__linear_out out = {l->out, NULL, ws->x, c->hidden, ws->x, c->hidden};
     be->ops->linear(be, ws->mix, vd, rows, &out, 1);
 }

@@ -11,7 +11,7 @@ typedef struct shape {
 
 static void one_block(shape c) {
     int64_t ss = c.cols + rnd_below(40), xs = 2 * c.dk + c.cols + rnd_below(5), os = c.cols + rnd_below(5),
-            at = 16, ts = at + 48; /* every other tape is aligned, which is another way of storing */
+            at = 16, ts = at + VB_DELTA_COLS + 16; /* every other tape is aligned, which is another way of storing */
     if (rnd() & 1) at = 1 + rnd_below(15), ts += rnd_below(5);
     float *s = new_filled(c.dk * ss, c.kind), *x = new_filled(c.rows * xs, c.kind), *in = new_filled(c.replay * ts, c.kind),
           *in_k = new_filled((c.replay + 1) * (c.dk + 1), c.kind);
@@ -60,8 +60,10 @@ static void levels_return_the_same_bits(void **state) {
             }
     for (int32_t rows = 0; rows <= 16; rows++)
         for (int32_t certain = 0; certain <= rows; certain++)
-            one_block((shape){32, 24 + rnd_below(9), rows, certain, rnd_below(17), FILL_NORMAL});
+            for (int32_t cols = 32; cols <= 64; cols += 32)
+                one_block((shape){32, cols - rnd_below(9), rows, certain, rnd_below(17), FILL_NORMAL});
     one_block((shape){512, 32, 5, 1, 16, FILL_NORMAL});
+    one_block((shape){512, 64, 5, 1, 16, FILL_NORMAL});
 }
 
 static void gates_are_the_same(void **state) {
@@ -303,6 +305,81 @@ static void blocks_equal_stepping_at_every_level(void **state) {
     }
 }
 
+/* A whole layer in one region against its three launchers on the C level: output, state, tail, tape. */
+static void one_layer_call(const layer *l, const int32_t *rows, const int32_t *certain, const int32_t *replay, int32_t n,
+                           vb__cpu_level level, int32_t threads) {
+    enum { NET_ROWS_MAX = 160 };
+    int64_t nv = l->lay.nv, dv = l->lay.dv, width = nv * dv;
+    sequence want[3], got[3];
+    vb__seq_rows sw[3], sg[3];
+    int32_t total = 0;
+    for (int32_t i = 0; i < n; i++) {
+        sequence s = new_sequence(l);
+        fill_with(s.state, l->state, FILL_NORMAL);
+        fill_with(s.tail, l->tail, FILL_NORMAL);
+        for (int t = 0; t < 2; t++) fill_with(s.tape[t], TAPE_ROWS * l->tape, FILL_NORMAL);
+        want[i] = s;
+        got[i] = clone_sequence(l, &s);
+        sequence *both[] = {&want[i], &got[i]};
+        for (int b = 0; b < 2; b++)
+            (b ? sg : sw)[i] = (vb__seq_rows){.row0 = total, .rows = rows[i], .certain = certain[i], .state = both[b]->state,
+                                              .conv_tail = both[b]->tail, .tape_in = both[b]->tape[0], .replay = replay[i],
+                                              .tape_out = both[b]->tape[1]};
+        total += rows[i];
+    }
+    assert_true(total <= NET_ROWS_MAX);
+    float *m = new_filled(NET_ROWS_MAX * l->c, FILL_NORMAL), *qkv = new_floats(NET_ROWS_MAX * l->c);
+    float *ab = new_filled(2 * NET_ROWS_MAX * nv, FILL_NORMAL), *z = new_filled(NET_ROWS_MAX * width, FILL_NORMAL);
+    float *norm = new_filled(dv, FILL_NORMAL), *o[2] = {new_floats(NET_ROWS_MAX * width), new_floats(NET_ROWS_MAX * width)};
+    for (int b = 0; b < 2; b++) {
+        vb__cpu_backend be;
+        backend_open(&be, b ? level : VB_CPU_C, b ? threads : 1, NET_ROWS_MAX);
+        const vb__delta_net_args a = {
+            .conv = {.lay = l->lay, .m = m, .ms = l->c, .w = l->w, .out = qkv, .outs = l->c, .seqs = b ? sg : sw, .n_seqs = n},
+            .delta = {.lay = l->lay, .qkv = qkv, .qkvs = l->c, .a = ab, .b = ab + nv, .as_ = 2 * nv, .bs = 2 * nv,
+                      .neg_exp_a = l->neg_exp_a, .dt_bias = l->dt_bias, .o = o[b], .os = width, .seqs = b ? sg : sw, .n_seqs = n},
+            .z = z, .zs = width, .norm = norm, .eps = 1e-6f};
+        if (b) {
+            vb__cpu_delta_net(&be.base, &a);
+        } else {
+            vb__cpu_conv(&be.base, &a.conv);
+            vb__cpu_delta(&be.base, &a.delta);
+            vb__cpu_rmsnorm_gated(&be.base, o[b], dv, o[b], dv, z, dv, norm, (int32_t)(total * nv), (int32_t)dv, a.eps);
+        }
+        backend_close(&be);
+    }
+    expect_same("layer o", level, o[1], o[0], total * width);
+    for (int32_t i = 0; i < n; i++) {
+        expect_same("layer state", level, got[i].state, want[i].state, l->state);
+        expect_same("layer tail", level, got[i].tail, want[i].tail, l->tail);
+        for (int t = 0; t < 2; t++) expect_same("layer tape", level, got[i].tape[t], want[i].tape[t], TAPE_ROWS * l->tape);
+        free_sequence(&got[i]);
+        free_sequence(&want[i]);
+    }
+    float *all[] = {m, qkv, ab, z, norm, o[0], o[1]};
+    for (int i = 0; i < 7; i++) vb__free(all[i]);
+}
+
+static void a_layer_equals_its_launchers(void **state) {
+    (void)state;
+    static const struct { int32_t nk, nv, dk, dv, taps; bool modulo; } shapes[] = {
+        {2, 4, 32, 24, 4, false}, {5, 10, 16, 40, 4, true}, {6, 6, 24, 40, 2, false}, {4, 4, 128, 128, 4, false},
+        {2, 6, 16, 33, 8, true},  {16, 16, 16, 32, 3, false}, {1, 20, 8, 130, 4, false},
+    };
+    static const struct { int32_t n, rows[3], certain[3], replay[3]; } calls[] = {
+        {1, {1}, {1}, {0}},   {1, {1}, {1}, {3}},    {1, {16}, {1}, {15}},    {1, {17}, {1}, {0}},  {1, {16}, {0}, {2}},
+        {1, {49}, {49}, {4}}, {1, {48}, {48}, {0}},  {1, {100}, {84}, {1}},   {1, {97}, {96}, {0}}, {1, {49}, {33}, {0}},
+        {1, {30}, {2}, {0}},  {1, {40}, {0}, {0}},   {3, {1, 16, 97}, {1, 1, 97}, {2, 0, 0}},       {3, {2, 0, 5}, {1, 0, 5}, {0, 6, 40}},
+    };
+    for (int i = 0; i < 7; i++) {
+        layer l = new_layer(shapes[i].nk, shapes[i].nv, shapes[i].dk, shapes[i].dv, shapes[i].taps, shapes[i].modulo);
+        for (vb__cpu_level level = VB_CPU_C; level <= g_best && level <= VB_CPU_AVX512; level++)
+            for (int c = 0; c < 14; c++)
+                one_layer_call(&l, calls[c].rows, calls[c].certain, calls[c].replay, calls[c].n, level, 1 + (i + c) % 4);
+        free_layer(&l);
+    }
+}
+
 /* Against f64, with head mapping and formulas written out a second time. */
 static void accuracy(void **state) {
     (void)state;
@@ -416,6 +493,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(levels_return_the_same_bits),
         cmocka_unit_test(gates_are_the_same),
         cmocka_unit_test(blocks_equal_stepping_at_every_level),
+        cmocka_unit_test(a_layer_equals_its_launchers),
         cmocka_unit_test(accuracy),
     };
     return cmocka_run_group_tests_name("delta", tests, NULL, NULL);

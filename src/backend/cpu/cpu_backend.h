@@ -58,6 +58,7 @@ VB_MUST_USE vb_err vb__cpu_delta_init(vb__cpu_backend *be, vb_error *err);
 void vb__cpu_delta_fini(vb__cpu_backend *be);
 void vb__cpu_conv(vb__backend *be, const vb__conv_args *a);
 void vb__cpu_delta(vb__backend *be, const vb__delta_args *a);
+void vb__cpu_delta_net(vb__backend *be, const vb__delta_net_args *a); /* conv, delta and rmsnorm_gated */
 void vb__cpu_delta_commit(vb__backend *be, const vb__delta_layout *lay, const vb__seq_rows *seqs, int32_t n_seqs);
 
 void vb__cpu_route(vb__backend *be, float *x, int64_t xs, int32_t rows, int32_t n, int32_t used, int32_t *ids, float *w);
