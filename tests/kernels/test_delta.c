@@ -427,6 +427,48 @@ static void accuracy(void **state) {
     }
 }
 
+/* Conv, delta and norm of 18 layers in one region each. */
+static void bench_layer(vb__delta_layout lay, float *states, float *tail, float *const *tapes, float *m, float *ab,
+                        float *head, float *o, char *evict, size_t evict_bytes) {
+    int64_t nv = lay.nv, width = nv * lay.dv, c = 2 * (int64_t)lay.nk * lay.dk + width, tape = lay.tape_stride / 18;
+    float *w = new_filled(18 * 4 * c, FILL_NORMAL), *z = new_filled(512 * width, FILL_NORMAL), *qkv = new_floats(512 * c);
+    static const struct { int32_t rows, certain, replay; } calls[] = {{1, 1, 0}, {16, 1, 0}, {16, 1, 5}, {512, 512, 0}};
+    for (vb__cpu_level level = VB_CPU_AVX2; level <= g_best && level <= VB_CPU_AVX512; level++)
+        for (int32_t threads = 1; threads <= 2; threads++) {
+            vb__cpu_backend be;
+            backend_open(&be, level, threads, 512);
+            g_bench_threads = threads;
+            printf("layer %-7s %d threads, 18 layers:", vb__cpu_level_name(level), threads);
+            for (int i = 0; i < 4; i++) {
+                double best = 1;
+                for (int r = 0; r < (calls[i].rows == 512 ? 5 : 25); r++) {
+                    memset(evict, r, evict_bytes);
+                    double start = bench_now();
+                    for (int n = 0; n < 18; n++) {
+                        lay.tape_off = n * tape;
+                        vb__seq_rows s = {.rows = calls[i].rows, .certain = calls[i].certain, .replay = calls[i].replay,
+                                          .state = states + n * nv * lay.dk * lay.dv, .conv_tail = tail, .tape_in = tapes[0],
+                                          .tape_out = tapes[1]};
+                        const vb__delta_net_args a = {
+                            .conv = {.lay = lay, .m = m, .ms = c, .w = w + n * 4 * c, .out = qkv, .outs = c, .seqs = &s, .n_seqs = 1},
+                            .delta = {.lay = lay, .qkv = qkv, .qkvs = c, .a = ab, .b = ab, .as_ = nv, .bs = nv,
+                                      .neg_exp_a = head, .dt_bias = head, .o = o, .os = width, .seqs = &s, .n_seqs = 1},
+                            .z = z, .zs = width, .norm = head, .eps = 1e-6f};
+                        vb__cpu_delta_net(&be.base, &a);
+                    }
+                    double t = bench_now() - start;
+                    if (t < best) best = t;
+                }
+                printf(" %d rows replay %d %.2f ms;", calls[i].rows, calls[i].replay, best * 1e3);
+            }
+            printf(" best of 25\n");
+            backend_close(&be);
+        }
+    vb__free(w);
+    vb__free(z);
+    vb__free(qkv);
+}
+
 /* The 0.8B geometry: 18 layers of 16 heads of 128 x 128; every layer's state is read from memory. */
 static void bench(void) {
     enum { LAYERS = 18, NH = 16, D = 128, CH = 3 * NH * D, ROWS = 512 };
@@ -434,12 +476,12 @@ static void bench(void) {
     int64_t per_layer = (int64_t)NH * D * D, tape = NH + 2 * NH * D + CH;
     lay.tape_stride = LAYERS * tape;
     float *states = new_filled(LAYERS * per_layer, FILL_NORMAL), *tail = new_floats(3 * CH), *qkv = new_filled(ROWS * CH, FILL_NORMAL);
-    float *ab = new_filled(ROWS * NH, FILL_NORMAL), *o = new_floats(ROWS * NH * D), *head = new_filled(NH, FILL_NORMAL);
+    float *ab = new_filled(ROWS * NH, FILL_NORMAL), *o = new_floats(ROWS * NH * D), *head = new_filled(D, FILL_NORMAL);
     float *tapes[2] = {new_filled(16 * lay.tape_stride, FILL_DENORMAL), new_floats(16 * lay.tape_stride)};
     size_t evict_bytes = 64 << 20;
     char *evict = vb__alloc_aligned(VB_TAG_MISC, evict_bytes);
     for (int64_t i = 0; i < ROWS * CH; i++) qkv[i] *= 0.088f;
-    for (int i = 0; i < NH; i++) head[i] = -0.1f;
+    for (int i = 0; i < D; i++) head[i] = -0.1f;
     static const struct { int32_t rows, certain, replay; } calls[] = {{1, 1, 0}, {16, 1, 0}, {16, 1, 5}, {16, 1, 15}, {512, 512, 0}};
     for (vb__cpu_level level = VB_CPU_C; level <= g_best && level <= VB_CPU_AVX512; level++)
         for (int32_t threads = 1; threads <= 2; threads++) {
@@ -478,6 +520,7 @@ static void bench(void) {
             printf("\n");
             backend_close(&be);
         }
+    bench_layer(lay, states, tail, tapes, qkv, ab, head, o, evict, evict_bytes);
     float *all[] = {states, tail, qkv, ab, o, head, tapes[0], tapes[1]};
     for (int i = 0; i < 8; i++) vb__free(all[i]);
     vb__free(evict);
