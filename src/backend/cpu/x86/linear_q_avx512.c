@@ -1,26 +1,35 @@
 /* linear_q, AVX-512 with VNNI. Contract and layout: ops/linear_q.h.
  * A zmm holds four k-values of a panel's 16 outputs and vpdpbusd adds their products with four activations that are
- * broadcast from memory. Loads are the narrow place, so two panels share each broadcast. Few rows multiply nibbles where
- * they lie: the high ones in place, 16 times too large, and shifted back as a sum. More rows first unpack a slice to
- * bytes in L1, once for all of them. */
+ * broadcast from memory. Two panels share each broadcast: the core multiplies twice a cycle from registers, but only
+ * about 1.6 times when every product brings a broadcast of its own.
+ *   Few rows (three int8 rows) multiply nibbles where they lie: the high ones in place, 16 times too large, and shifted
+ * back as a sum. The stream of weights is all that matters.
+ *   More rows go in groups of up to 8 int8 rows: the 16 sums of a segment stay in registers, nibbles become operands in
+ * registers, and the float chains lie in L1. Products and stream overlap only if the lines are asked for one by one and
+ * evenly, so every few products ask for a line of the part that comes next. */
 #include "backend/cpu/x86/linear_avx512.h"
 
-/* Rows of one block: activations of int8 row i at a + i * step, the next segment a_seg further. */
+/* Activations lie in groups of 32 or 64 a row; a segment of 16 is half of one. */
+#define WIDTH(seg) ((seg) < 32 ? 32 : (seg))
+
+enum {
+    FEW = 3,   /* int8 rows at most that share a pass over nibbles in place, and */
+    GROUP = 8, /*   over operands in registers */
+    SOON = 4 * 64, /* k-values of the stream between asking and use */
+    CHAINS = 2 * GROUP * VB_PANEL, /* floats of one group's chains */
+    TOTALS = VB_ROW_BLOCK / (GROUP / 2) * CHAINS /* floats at which the totals start in scratch */
+};
+
+/* ---- few rows ------------------------------------------------------------------------------------------------ */
+
+/* Rows of one call: activations of int8 row i at a + i * step, the next segment a_seg further. */
 typedef struct block {
     const int8_t *a;
     const float *dd;
     const int32_t *sums;
     int64_t a_seg, plane; /* bytes to the next activation group; from the hi plane to the lo plane */
     int32_t nb;
-    /* The packed bytes of the next slice, asked for bit by bit while this one is multiplied: two panels. */
-    const uint8_t *next[2];
-    int32_t next_lines, lines_per_step; /* 0: nothing to fetch */
 } block;
-
-/* Activations lie in groups of 32 or 64 a row; a segment of 16 is half of one. */
-#define WIDTH(seg) ((seg) < 32 ? 32 : (seg))
-
-enum { GROUP = 6, FEW = 3 }; /* int8 rows that share a pass over bytes, over nibbles */
 
 /* Integer dots of one segment of NP panels for `rows` int8 rows: dot[p * rows + r]. */
 VB_INLINE void dots(int NP, int rows, int planes, int seg, int bits, const uint8_t *codes, int64_t panel,
@@ -77,214 +86,360 @@ VB_INLINE void fetch(int NP, int seg, int bits, const uint8_t *codes, int64_t pa
     }
 }
 
-/* One slice of NP panels (the second `codes`, `scales` bytes after the first) for R rows from r0 on; the chains end in
- * total[panel][row][16], panels `rows` rows apart. */
-VB_INLINE void slice_rows(int NP, int R, int planes, int seg, int bits, const vb__qslice *s, int64_t panel_codes,
-                          int64_t panel_scales, block *b, int32_t r0, int first, int ahead, float *total,
-                          int64_t panel_total) {
-    __m512 acc[2 * GROUP];
-#pragma GCC unroll 12
+/* One slice of NP panels (the second `panel` bytes after the first) for all R rows; the chains end in
+ * total[panel][row][16], panels `panel_total` apart. */
+VB_INLINE void few_rows(int NP, int R, int planes, int seg, int bits, const vb__qslice *s, int64_t panel,
+                        const block *b, int first, float *total, int64_t panel_total) {
+    __m512 acc[2 * FEW];
+#pragma GCC unroll 6
     for (int i = 0; i < NP * R; i++) acc[i] = _mm512_setzero_ps();
-    const int8_t *a = b->a + r0 * WIDTH(seg), *a_low = a + b->plane;
-    const float *dd = b->dd + r0, *ds = dd + b->nb;
-    const int32_t *sums = b->sums + r0;
+    const int8_t *a = b->a, *a_low = a + b->plane;
+    const float *dd = b->dd, *ds = dd + R;
+    const int32_t *sums = b->sums;
     for (int32_t i = 0; i < s->segs; i++) {
-        __m512i dot[2 * GROUP];
+        __m512i dot[2 * FEW];
         const uint8_t *sp = vb__qslice_scales(s, i);
-        if (bits == 8 && b->next_lines > 0) {
-            for (int32_t j = 0; j < b->lines_per_step; j++) {
-                _mm_prefetch(b->next[0] + j * 64, _MM_HINT_T1);
-                _mm_prefetch(b->next[1] + j * 64, _MM_HINT_T1);
-            }
-            b->next[0] += b->lines_per_step * 64;
-            b->next[1] += b->lines_per_step * 64;
-            b->next_lines -= b->lines_per_step;
-        }
-        if (ahead) fetch(NP, seg, bits, vb__qslice_codes(s, i), panel_codes, sp, panel_scales);
-        dots(NP, R * planes, planes, seg, bits, vb__qslice_codes(s, i), panel_codes, a, a_low, dot);
+        fetch(NP, seg, bits, vb__qslice_codes(s, i), panel, sp, panel);
+        dots(NP, R * planes, planes, seg, bits, vb__qslice_codes(s, i), panel, a, a_low, dot);
         if (planes == 2) {
-#pragma GCC unroll 12
+#pragma GCC unroll 6
             for (int r = 0; r < NP * R; r++)
                 dot[r] = _mm512_add_epi32(_mm512_slli_epi32(dot[2 * r], 8), dot[2 * r + 1]);
         }
         if (__builtin_expect(s->offset != 0, 0)) {
-#pragma GCC unroll 12
+#pragma GCC unroll 6
             for (int r = 0; r < NP * R; r++)
                 dot[r] = _mm512_sub_epi32(dot[r], _mm512_set1_epi32(s->offset * sums[r % R]));
         }
 #pragma GCC unroll 2
         for (int p = 0; p < NP; p++) {
-            __m512 scale = vb__scales16(sp + p * panel_scales, s->kind);
-#pragma GCC unroll 6
+            __m512 scale = vb__scales16(sp + p * panel, s->kind);
+#pragma GCC unroll 3
             for (int r = 0; r < R; r++)
                 acc[p * R + r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[p * R + r]),
                                                  _mm512_mul_ps(scale, _mm512_set1_ps(dd[r])), acc[p * R + r]);
         }
         if (s->has_bias) {
-            __m512 bias[2];
 #pragma GCC unroll 2
-            for (int p = 0; p < NP; p++) bias[p] = vb__scales16(sp + p * panel_scales + s->scale_seg / 2, s->kind);
-#pragma GCC unroll 6
-            for (int r = 0; r < R; r++) {
-                __m512 d = _mm512_set1_ps(ds[r]);
-#pragma GCC unroll 2
-                for (int p = 0; p < NP; p++) acc[p * R + r] = _mm512_fmadd_ps(bias[p], d, acc[p * R + r]);
+            for (int p = 0; p < NP; p++) {
+                __m512 bias = vb__scales16(sp + p * panel + s->scale_seg / 2, s->kind);
+#pragma GCC unroll 3
+                for (int r = 0; r < R; r++)
+                    acc[p * R + r] = _mm512_fmadd_ps(bias, _mm512_set1_ps(ds[r]), acc[p * R + r]);
             }
         }
-        dd += 2 * b->nb;
-        ds += 2 * b->nb;
-        sums += b->nb;
+        dd += 2 * R;
+        ds += 2 * R;
+        sums += R;
         int64_t step = seg == WIDTH(seg) ? b->a_seg : i & 1 ? b->a_seg - seg : seg;
         a += step;
         a_low += step;
     }
-#pragma GCC unroll 12
+#pragma GCC unroll 6
     for (int i = 0; i < NP * R; i++) {
-        float *t = total + i / R * panel_total + (int64_t)(r0 + i % R) * VB_PANEL;
+        float *t = total + i / R * panel_total + i % R * VB_PANEL;
         _mm512_store_ps(t, first ? acc[i] : _mm512_add_ps(_mm512_load_ps(t), acc[i]));
     }
 }
 
-/* All rows of one block in groups; the first group fetches ahead. */
-typedef void block_fn(const vb__qslice *s, int64_t panel_codes, int64_t panel_scales, block *b, int first,
-                      int ahead, float *total, int64_t panel_total);
-#define ROWS_CASE(NP, planes, seg, bits, R)                                                                  \
-    case R:                                                                                                  \
-        slice_rows(NP, R, planes, seg, bits, s, panel_codes, panel_scales, b, r0, first, ahead &&r0 == 0, total, \
-                   panel_total);                                                                             \
-        break;
-#define CASES_3(NP, planes, seg, bits)                                                                       \
-    ROWS_CASE(NP, planes, seg, bits, 1) ROWS_CASE(NP, planes, seg, bits, 2) ROWS_CASE(NP, planes, seg, bits, 3)
-#define CASES_6(NP, planes, seg, bits)                                                                       \
-    CASES_3(NP, planes, seg, bits)                                                                           \
-    ROWS_CASE(NP, planes, seg, bits, 4) ROWS_CASE(NP, planes, seg, bits, 5) ROWS_CASE(NP, planes, seg, bits, 6)
-#define CASES_1(NP, planes, seg, bits) ROWS_CASE(NP, planes, seg, bits, 1)
-#define BLOCK(NP, planes, seg, bits, most)                                                                   \
-    static __attribute__((noinline)) void block_##NP##_##planes##_##seg##_##bits(                            \
-        const vb__qslice *s, int64_t panel_codes, int64_t panel_scales, block *b, int first, int ahead, \
-        float *total, int64_t panel_total) {                                                                 \
-        for (int32_t r0 = 0, n; r0 < b->nb; r0 += n) {                                                       \
-            int32_t left = b->nb - r0, groups = (left + (most)-1) / (most);                                  \
-            n = (left + groups - 1) / groups;                                                                \
-            switch (n) { CASES_##most(NP, planes, seg, bits) }                                               \
-        }                                                                                                    \
+typedef void few_fn(const vb__qslice *s, int64_t panel, const block *b, int first, float *total, int64_t panel_total);
+#define FEW_CASE(NP, planes, seg, bits, R)                                                                   \
+    case R: few_rows(NP, R, planes, seg, bits, s, panel, b, first, total, panel_total); break;
+#define FEW_1(NP, planes, seg, bits) FEW_CASE(NP, planes, seg, bits, 1)
+#define FEW_3(NP, planes, seg, bits)                                                                         \
+    FEW_CASE(NP, planes, seg, bits, 1) FEW_CASE(NP, planes, seg, bits, 2) FEW_CASE(NP, planes, seg, bits, 3)
+#define FEW_FN(NP, planes, seg, bits, most)                                                                  \
+    static __attribute__((noinline)) void few_##NP##_##planes##_##seg##_##bits(                              \
+        const vb__qslice *s, int64_t panel, const block *b, int first, float *total, int64_t panel_total) {  \
+        switch (b->nb) { FEW_##most(NP, planes, seg, bits) }                                                 \
     }
-BLOCK(1, 1, 32, 4, 3)
-BLOCK(1, 1, 64, 4, 3)
-BLOCK(1, 2, 32, 4, 1)
-BLOCK(1, 2, 64, 4, 1)
-BLOCK(2, 1, 32, 4, 3)
-BLOCK(2, 1, 64, 4, 3)
-BLOCK(2, 2, 32, 4, 1)
-BLOCK(2, 2, 64, 4, 1)
-BLOCK(1, 1, 32, 8, 6)
-BLOCK(1, 1, 64, 8, 6)
-BLOCK(1, 2, 32, 8, 3)
-BLOCK(1, 2, 64, 8, 3)
-BLOCK(2, 1, 32, 8, 6)
-BLOCK(2, 1, 64, 8, 6)
-BLOCK(2, 2, 32, 8, 3)
-BLOCK(2, 2, 64, 8, 3)
-BLOCK(1, 1, 16, 4, 3)
-BLOCK(1, 2, 16, 4, 1)
-BLOCK(2, 1, 16, 4, 3)
-BLOCK(2, 2, 16, 4, 1)
-BLOCK(1, 1, 16, 8, 6)
-BLOCK(1, 2, 16, 8, 3)
-BLOCK(2, 1, 16, 8, 6)
-BLOCK(2, 2, 16, 8, 3)
 
-static block_fn *block_of(int np, int planes, int seg, int bits) {
-    static block_fn *const fn[2][2][3][2] = { /* panels, planes, segment 16, 32, 64, bits 4, 8 */
-        {{{block_1_1_16_4, block_1_1_16_8}, {block_1_1_32_4, block_1_1_32_8}, {block_1_1_64_4, block_1_1_64_8}},
-         {{block_1_2_16_4, block_1_2_16_8}, {block_1_2_32_4, block_1_2_32_8}, {block_1_2_64_4, block_1_2_64_8}}},
-        {{{block_2_1_16_4, block_2_1_16_8}, {block_2_1_32_4, block_2_1_32_8}, {block_2_1_64_4, block_2_1_64_8}},
-         {{block_2_2_16_4, block_2_2_16_8}, {block_2_2_32_4, block_2_2_32_8}, {block_2_2_64_4, block_2_2_64_8}}},
-    };
-    return fn[np - 1][planes - 1][seg / 32][bits == 8];
+/* ---- more rows ----------------------------------------------------------------------------------------------- */
+
+/* Segments begin .. end-1 of NP panels for some blocks of equally many rows. A block goes in groups that are computed
+ * with the same number of rows; what the last group computes beyond the block is not kept. */
+typedef struct work {
+    const vb__qslice *s; /* of the first slice */
+    int64_t panel;       /* bytes from the first panel to the second */
+    int32_t begin, end;
+    int32_t nb, groups, blocks;
+    const int8_t *a; /* activations, factors and sums of the first block in segment `begin`; bytes to the next block */
+    const float *dd;
+    const int32_t *sums;
+    int64_t a_block, dd_block, sums_block;
+    /* What comes next: in segment i the groups of the first block ask for the lines of segment i + ahead, those of odd
+     * number for the second panel's; a group that is alone asks for both. Behind the last of `segs` segments `then` follows.
+     * With no `then`, and in the other blocks, they ask for the activations of the next block. */
+    const uint8_t *panel0, *then;
+    int32_t ahead, segs;
+    int64_t seg_bytes;
+    float *y;      /* where the first block's results of these panels will be stored */
+    int64_t ys;
+    float *chains; /* [group][panel][row][16] */
+    float *total;  /* [panel][row][16], panels panel_total apart, rows in excess of a block's kept free */
+    int64_t panel_total;
+} work;
+
+/* The sums of a segment start at what the codes' offset takes away; with two planes that is the lower one's. */
+VB_INLINE void start(int NP, int Q, int planes, int32_t offset, const int32_t *sums, __m512i *dot) {
+    if (__builtin_expect(offset == 0, 1)) {
+#pragma GCC unroll 16
+        for (int i = 0; i < NP * Q; i++) vb__zero(&dot[i]);
+        return;
+    }
+    int32_t less[GROUP];
+    __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)sums);
+    _mm256_storeu_si256((__m256i *)(void *)less, _mm256_mullo_epi32(v, _mm256_set1_epi32(-offset)));
+#pragma GCC unroll 16
+    for (int i = 0; i < NP * Q; i++) {
+        int q = i % Q;
+        if (q % planes == planes - 1) vb__bcast4_own(&dot[i], &less[q / planes]);
+        else vb__zero(&dot[i]);
+    }
 }
 
-/* A slice of nibbles to bytes, four k-values a vector, and its scales to f32. */
-static void unpack(const vb__qslice *s, int32_t seg, uint8_t *codes, float *scales) {
+/* Integer dots of a segment of NP panels for Q int8 rows: dot[p * Q + q]. */
+VB_INLINE void products(int NP, int Q, int planes, int seg, int bits, const uint8_t *const *codes, const int8_t *a,
+                        const int8_t *a_low, const uint8_t *const *soon, __m512i *dot) {
     const __m512i low = _mm512_set1_epi8(0x0f);
-    for (int32_t i = 0; i < s->segs; i++) {
-        const uint8_t *c = vb__qslice_codes(s, i), *sp = vb__qslice_scales(s, i);
-        uint8_t *t = codes + i * seg * VB_PANEL;
-        for (int32_t k = 0; k < seg; k += 8) {
-            __m512i v = _mm512_loadu_si512(c + k * 8);
-            _mm512_store_si512(t + k * 16, _mm512_and_si512(v, low));
-            _mm512_store_si512(t + k * 16 + 64, _mm512_and_si512(_mm512_srli_epi16(v, 4), low));
+#pragma GCC unroll 8
+    for (int k = 0; k < seg; k += 8) {
+        __m512i c[2][2];
+#pragma GCC unroll 2
+        for (int p = 0; p < NP; p++) {
+            const uint8_t *at = codes[p] + k * VB_PANEL * bits / 8;
+            c[p][0] = _mm512_loadu_si512(at);
+            __asm__("" : "+v"(c[p][0])); /* one load, not one for each use */
+            if (bits == 4) {
+                c[p][1] = _mm512_and_si512(_mm512_srli_epi16(c[p][0], 4), low);
+                c[p][0] = _mm512_and_si512(c[p][0], low);
+            } else c[p][1] = _mm512_loadu_si512(at + 64);
         }
-        _mm512_store_ps(scales + i * 2 * VB_PANEL, vb__scales16(sp, s->kind));
-        if (s->has_bias)
-            _mm512_store_ps(scales + i * 2 * VB_PANEL + VB_PANEL, vb__scales16(sp + s->scale_seg / 2, s->kind));
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; h++) {
+            for (int j = 0; j < bits / 4; j++) vb__ask(soon[h] + k * 8 * bits / 4 + j * 64);
+#pragma GCC unroll 8
+            for (int q = 0; q < Q; q++) {
+                const int8_t *at = planes == 2 && q & 1 ? a_low : a;
+                at += q / planes * WIDTH(seg) + k + 4 * h;
+                if (NP == 2) vb__dpbusd_2(&dot[q], &dot[Q + q], c[0][h], c[1][h], at);
+                else vb__dpbusd_1(&dot[q], c[0][h], at);
+            }
+        }
     }
 }
 
-enum {
-    CODES_BYTES = VB_SLICE * VB_PANEL,                  /* an unpacked slice of one panel */
-    SCALES_BYTES = VB_SLICE / 16 * 2 * VB_PANEL * 4,    /* its scales and biases */
-    TOTALS = 2 * (CODES_BYTES + SCALES_BYTES)           /* where the totals start in scratch */
-};
+/* The float chains of a segment. */
+VB_INLINE void chains(int NP, int R, int has_bias, const uint8_t *sp, int64_t panel, int32_t bias_at, vb__scale_kind kind,
+                      const float *dd, const float *ds, const __m512i *dot, float *acc) {
+#pragma GCC unroll 2
+    for (int p = 0; p < NP; p++) {
+        __m512 scale = vb__scales16(sp + p * panel, kind), bias = _mm512_setzero_ps();
+        if (has_bias) bias = vb__scales16(sp + p * panel + bias_at, kind);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; r++) {
+            float *chain = acc + (p * R + r) * VB_PANEL;
+            __m512 v = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[p * R + r]), _mm512_mul_ps(scale, _mm512_set1_ps(dd[r])),
+                                       _mm512_load_ps(chain));
+            if (has_bias) v = _mm512_fmadd_ps(bias, _mm512_set1_ps(ds[r]), v);
+            _mm512_store_ps(chain, v);
+        }
+    }
+}
 
-void vb__linear_q_avx512(VB_LINEAR_Q_ARGS) {
+/* At the end of a slice: the first one's chains are the totals, others are added. */
+VB_INLINE void add_slice(int NP, int R, int first, const float *chain, float *total, int64_t panel_total) {
+#pragma GCC unroll 16
+    for (int i = 0; i < NP * R; i++) {
+        float *t = total + i / R * panel_total + i % R * VB_PANEL;
+        __m512 v = _mm512_load_ps(chain + i * VB_PANEL);
+        _mm512_store_ps(t, first ? v : _mm512_add_ps(_mm512_load_ps(t), v));
+    }
+}
+
+VB_INLINE void work_rows(int NP, int Q, int planes, int seg, int bits, const work *t) {
+    const int R = Q / planes, last = VB_SLICE / seg - 1; /* segment of a slice */
+    const vb__qslice *s = t->s;
+    const vb__scale_kind kind = s->kind;
+    const int32_t offset = s->offset, has_bias = s->has_bias, bias_at = s->scale_seg / 2, groups = t->groups, nb = t->nb;
+    const int64_t plane = (int64_t)nb * WIDTH(seg), a_seg = planes * plane;
+    for (int32_t b = 0; b < t->blocks; b++) {
+        const int8_t *a = t->a + b * t->a_block;
+        const float *dd = t->dd + b * t->dd_block;
+        const int32_t *sums = t->sums + b * t->sums_block;
+        float *y = t->y + b * VB_ROW_BLOCK * t->ys, *total = t->total + b * VB_ROW_BLOCK * VB_PANEL;
+        int32_t row = 0;
+        for (int32_t i = t->begin; i < t->end; i++) {
+            const uint8_t *codes = vb__qslice_codes(s, i), *sp = vb__qslice_scales(s, i);
+            const uint8_t *both[2] = {codes, codes + t->panel}, *soon = (const uint8_t *)a + t->a_block;
+            int64_t odd = a_seg / 2;
+            if (b == 0 && t->then != NULL) {
+                soon = i + t->ahead < t->segs ? t->panel0 + (i + t->ahead) * t->seg_bytes
+                                              : t->then + (i + t->ahead - t->segs) * t->seg_bytes;
+                odd = t->panel;
+            }
+            for (int32_t g = 0; g < groups; g++) {
+                float *chain = t->chains + g * CHAINS;
+                const uint8_t *ask[2] = {g & 1 ? soon + odd : soon, g & 1 || groups == 1 ? soon + odd : soon};
+                __m512i dot[2 * GROUP];
+                if (i <= last && row < nb) {
+                    vb__ask_to_write(y + row * t->ys);
+                    if (NP == 2) vb__ask_to_write(y + row * t->ys + VB_PANEL);
+                    row++;
+                }
+                if ((i & last) == 0) {
+#pragma GCC unroll 16
+                    for (int r = 0; r < NP * R; r++) vb__store_zero(chain + r * VB_PANEL);
+                }
+                start(NP, Q, planes, offset, sums + g * R, dot);
+                const int8_t *at = a + g * R * WIDTH(seg);
+                products(NP, Q, planes, seg, bits, both, at, at + plane, ask, dot);
+                vb__ask(ask[0] + seg * VB_PANEL * bits / 8);
+                vb__ask(ask[1] + seg * VB_PANEL * bits / 8);
+                if (planes == 2) {
+#pragma GCC unroll 8
+                    for (int r = 0; r < NP * R; r++)
+                        dot[r] = _mm512_add_epi32(_mm512_slli_epi32(dot[2 * r], 8), dot[2 * r + 1]);
+                }
+                if (has_bias) chains(NP, R, 1, sp, t->panel, bias_at, kind, dd + g * R, dd + nb + g * R, dot, chain);
+                else chains(NP, R, 0, sp, t->panel, bias_at, kind, dd + g * R, dd + nb + g * R, dot, chain);
+                __asm__ volatile("" : : : "memory"); /* the chains stay where they are: gcc would keep some in registers */
+                if ((i & last) == last || i == t->end - 1) {
+                    if (i <= last) add_slice(NP, R, 1, chain, total + g * R * VB_PANEL, t->panel_total);
+                    else add_slice(NP, R, 0, chain, total + g * R * VB_PANEL, t->panel_total);
+                }
+            }
+            dd += 2 * nb;
+            sums += nb;
+            a += seg == WIDTH(seg) ? a_seg : i & 1 ? a_seg - seg : seg;
+        }
+    }
+}
+
+typedef void work_fn(const work *t);
+#define WORK_FN(NP, planes, seg, bits)                                                                       \
+    static __attribute__((noinline)) void work_##NP##_##planes##_##seg##_##bits##_4(const work *t) {         \
+        work_rows(NP, 4, planes, seg, bits, t);                                                              \
+    }                                                                                                        \
+    static __attribute__((noinline)) void work_##NP##_##planes##_##seg##_##bits##_6(const work *t) {         \
+        work_rows(NP, 6, planes, seg, bits, t);                                                              \
+    }                                                                                                        \
+    static __attribute__((noinline)) void work_##NP##_##planes##_##seg##_##bits##_8(const work *t) {         \
+        work_rows(NP, 8, planes, seg, bits, t);                                                              \
+    }
+
+/* ---- entry --------------------------------------------------------------------------------------------------- */
+
+#define EACH(NP, seg, bits)                                                                                  \
+    FEW_FN(NP, 1, seg, bits, 3) FEW_FN(NP, 2, seg, bits, 1) WORK_FN(NP, 1, seg, bits) WORK_FN(NP, 2, seg, bits)
+EACH(1, 16, 4)
+EACH(1, 16, 8)
+EACH(1, 32, 4)
+EACH(1, 32, 8)
+EACH(1, 64, 4)
+EACH(1, 64, 8)
+EACH(2, 16, 4)
+EACH(2, 16, 8)
+EACH(2, 32, 4)
+EACH(2, 32, 8)
+EACH(2, 64, 4)
+EACH(2, 64, 8)
+
+/* [panels][planes][segment 16, 32, 64][bits 4, 8] */
+#define BITS(what, NP, planes, seg, end) {what##_##NP##_##planes##_##seg##_4##end, what##_##NP##_##planes##_##seg##_8##end}
+#define SEGS(what, NP, planes, end)                                                                          \
+    {BITS(what, NP, planes, 16, end), BITS(what, NP, planes, 32, end), BITS(what, NP, planes, 64, end)}
+#define TABLE(what, end)                                                                                     \
+    {{SEGS(what, 1, 1, end), SEGS(what, 1, 2, end)}, {SEGS(what, 2, 1, end), SEGS(what, 2, 2, end)}}
+static few_fn *const few_of[2][2][3][2] = TABLE(few, );
+static work_fn *const work_of[3][2][2][3][2] = {TABLE(work, _4), TABLE(work, _6), TABLE(work, _8)};
+
+/* NP panels for all rows: one block at once, several slice by slice, which then stays in L1. */
+static void all_rows(const vb__linear_q_args *g, int np, int32_t p, float *total, int64_t panel_total) {
     const vb__qpanels *w = g->w;
     const vb__qact *x = g->x;
-    int32_t seg = x->seg, planes = x->planes;
-    const int wide = w->code_bits == 4 && x->rows * planes > FEW;
-    uint8_t *codes = g->scratch;
-    float *scales = (float *)(void *)(codes + 2 * CODES_BYTES), *totals = (float *)(void *)(codes + TOTALS);
-    const int64_t panel_total = (int64_t)x->rows * VB_PANEL;
+    const int32_t planes = x->planes, seg = x->seg, segs = w->k / seg, per_slice = VB_SLICE / seg;
+    const int32_t full = x->rows / VB_ROW_BLOCK, rest = x->rows % VB_ROW_BLOCK, alone = x->rows <= VB_ROW_BLOCK;
+    const uint8_t *panel = w->data + p * w->panel_stride;
+    vb__qslice s = vb__qslice_of(w, panel, 0, seg);
+    work t = {.s = &s, .panel = w->panel_stride, .panel0 = panel, .segs = segs, .chains = g->scratch, .ys = g->ys,
+              .panel_total = panel_total, .ahead = alone ? SOON / seg : per_slice,
+              .seg_bytes = w->unit_bytes * seg / w->unit};
+    for (int32_t k = 0; k < segs; k = t.end) {
+        t.begin = k;
+        t.end = alone || k + per_slice > segs ? segs : k + per_slice;
+        t.then = panel + np * w->panel_stride;
+        for (int32_t r0 = 0; r0 < x->rows; r0 += t.blocks * t.nb) {
+            t.blocks = r0 == 0 && full > 0 ? full : 1;
+            t.nb = r0 == 0 && full > 0 ? VB_ROW_BLOCK : rest;
+            t.groups = (t.nb * planes + GROUP - 1) / GROUP;
+            t.a_block = (int64_t)VB_ROW_BLOCK * planes * x->k;
+            t.dd_block = (int64_t)VB_ROW_BLOCK * 2 * (x->k / seg);
+            t.sums_block = (int64_t)VB_ROW_BLOCK * (x->k / seg);
+            t.a = vb__qact_block(x, r0) + (int64_t)k * seg * planes * t.nb;
+            t.dd = vb__qact_dd(x, r0) + (int64_t)k * 2 * t.nb;
+            t.sums = vb__qact_sums(x, r0) + (int64_t)k * t.nb;
+            t.y = g->y + r0 * g->ys + (int64_t)p * VB_PANEL;
+            t.total = total + (int64_t)r0 * VB_PANEL;
+            int rows = (t.nb + t.groups - 1) / t.groups * planes, size = rows <= 4 ? 0 : rows <= 6 ? 1 : 2;
+            work_of[size][np - 1][planes - 1][seg / 32][w->code_bits == 8](&t);
+            t.then = NULL;
+        }
+    }
+}
+
+/* Few rows, slice by slice. */
+static void few_rows_all(const vb__linear_q_args *g, int np, int32_t p, float *total, int64_t panel_total) {
+    const vb__qpanels *w = g->w;
+    const vb__qact *x = g->x;
+    const uint8_t *panel = w->data + p * w->panel_stride;
+    block b = {.nb = x->rows, .plane = (int64_t)x->rows * x->width, .a_seg = (int64_t)x->planes * x->rows * x->width};
+    for (int32_t i = 0; i < np; i++) vb__expect_store(g, p + i, 0, x->rows);
+    for (int32_t k = 0; k < w->k; k += VB_SLICE) {
+        vb__qslice s = vb__qslice_of(w, panel, k, x->seg);
+        b.a = vb__qact_block(x, 0) + (int64_t)k * x->planes * x->rows;
+        b.dd = vb__qact_dd(x, 0) + (int64_t)(k / x->seg) * 2 * x->rows;
+        b.sums = vb__qact_sums(x, 0) + (int64_t)(k / x->seg) * x->rows;
+        few_of[np - 1][x->planes - 1][x->seg / 32][w->code_bits == 8](&s, w->panel_stride, &b, k == 0, total, panel_total);
+    }
+}
+
+/* A row of `held` whole panels. */
+VB_INLINE void store_row(int held, float *y, const float *bias, const float *residual, const float *total,
+                         int64_t panel_total) {
+#pragma GCC unroll 4
+    for (int i = 0; i < held; i++) {
+        __m512 v = _mm512_load_ps(total + i * panel_total);
+        if (bias != NULL) v = _mm512_add_ps(v, _mm512_loadu_ps(bias + i * VB_PANEL));
+        if (residual != NULL) v = _mm512_add_ps(v, _mm512_loadu_ps(residual + i * VB_PANEL));
+        _mm512_storeu_ps(y + i * VB_PANEL, v);
+    }
+}
+
+/* The results of `held` panels from p on. */
+static void store(const vb__linear_q_args *g, int32_t p, int32_t held, const float *totals, int64_t panel_total) {
+    const int32_t o = p * VB_PANEL, whole = held == VB_SPAN && o + VB_SPAN * VB_PANEL <= g->w->n;
+    for (int32_t r = 0; r < g->x->rows; r++, totals += VB_PANEL) {
+        float *y = g->y + r * g->ys;
+        const float *residual = g->residual == NULL ? NULL : g->residual + r * g->rs;
+        if (whole && g->bias == NULL && residual == NULL) store_row(VB_SPAN, y + o, NULL, NULL, totals, panel_total);
+        else if (whole && g->bias == NULL) store_row(VB_SPAN, y + o, NULL, residual + o, totals, panel_total);
+        else
+            for (int32_t i = 0; i < held; i++)
+                vb__panel_store(y, o + i * VB_PANEL, g->w->n, g->bias, residual, _mm512_load_ps(totals + i * panel_total));
+    }
+}
+
+void vb__linear_q_avx512(VB_LINEAR_Q_ARGS) {
+    const int32_t rows = g->x->rows, few = rows * g->x->planes <= FEW;
+    const int64_t panel_total = (int64_t)(rows + GROUP) * VB_PANEL;
+    float *totals = (float *)g->scratch + TOTALS;
     for (int32_t p = p0, np; p < p1; p += np) {
-        const uint8_t *panel = w->data + p * w->panel_stride;
         np = p1 - p < 2 ? 1 : 2;
         float *total = totals + (p - p0) % VB_SPAN * panel_total;
-        for (int32_t k = 0; k < w->k; k += VB_SLICE) {
-            vb__qslice s = vb__qslice_of(w, panel, k, seg);
-            int64_t panel_codes = w->panel_stride, panel_scales = w->panel_stride;
-            if (wide) {
-                unpack(&s, seg, codes, scales);
-                if (np == 2) {
-                    vb__qslice t = vb__qslice_of(w, panel + w->panel_stride, k, seg);
-                    unpack(&t, seg, codes + CODES_BYTES, scales + SCALES_BYTES / 4);
-                }
-                s.codes = codes;
-                s.code_unit = s.code_seg = seg * VB_PANEL;
-                s.scales = (const uint8_t *)scales;
-                s.scale_unit = s.scale_seg = 2 * VB_PANEL * 4;
-                s.shift = s.mask = s.per_group = 0;
-                s.kind = VB_SCALE_F32;
-                panel_codes = CODES_BYTES;
-                panel_scales = SCALES_BYTES;
-            }
-            block_fn *fn = block_of(np, planes, seg, wide ? 8 : w->code_bits);
-            for (int32_t r0 = 0; r0 < x->rows; r0 += VB_ROW_BLOCK) {
-                int32_t nb = vb__row_block(x->rows, r0);
-                if (k == 0)
-                    for (int32_t i = 0; i < np; i++) vb__expect_store(g, p + i, r0, nb);
-                block b = {.nb = nb, .plane = nb * x->width, .a_seg = (int64_t)planes * nb * x->width};
-                b.a = vb__qact_block(x, r0) + (int64_t)k * planes * nb;
-                b.dd = vb__qact_dd(x, r0) + (int64_t)(k / seg) * 2 * nb;
-                if (wide && r0 == 0) {
-                    const uint8_t *next = k + VB_SLICE < w->k ? panel + (int64_t)((k + VB_SLICE) / w->unit) * w->unit_bytes
-                                                              : panel + 2 * w->panel_stride;
-                    b.next[0] = next;
-                    b.next[1] = next + w->panel_stride;
-                    b.next_lines = s.segs * seg / w->unit * w->unit_bytes / 64;
-                    int32_t steps = s.segs * ((nb + GROUP / planes - 1) / (GROUP / planes));
-                    b.lines_per_step = (b.next_lines + steps - 1) / steps;
-                }
-                b.sums = vb__qact_sums(x, r0) + (int64_t)(k / seg) * nb;
-                fn(&s, panel_codes, panel_scales, &b, k == 0, !wide && r0 == 0, total + (int64_t)r0 * VB_PANEL,
-                   panel_total);
-            }
-        }
+        if (few) few_rows_all(g, np, p, total, panel_total);
+        else all_rows(g, np, p, total, panel_total);
         int32_t held = (p - p0) % VB_SPAN + np;
-        if (held < VB_SPAN && p + np < p1) continue;
-        for (int32_t r = 0; r < x->rows; r++)
-            for (int32_t i = 0; i < held; i++)
-                vb__panel_store(g->y + r * g->ys, (p + np - held + i) * VB_PANEL, w->n, g->bias,
-                                g->residual == NULL ? NULL : g->residual + r * g->rs,
-                                _mm512_load_ps(totals + i * panel_total + (int64_t)r * VB_PANEL));
+        if (held == VB_SPAN || p + np >= p1) store(g, p + np - held, held, totals, panel_total);
     }
 }
