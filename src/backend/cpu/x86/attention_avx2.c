@@ -3,7 +3,8 @@
  * Both products of a block are the same small matrix product: C[lane][8 columns] = A[lane][k] * B, where B is
  * as stored, words of an even and an odd k-value: a shift gives the even values, a mask the odd ones. A
  * lane's chains are two registers. Three lanes and 16 columns go together: 12 chains of the 16 registers, as
- * many as there are fmas under way, and 24 fmas to 10 loads; fewer lanes take more columns. */
+ * many as there are fmas under way, and 24 fmas to 10 loads; fewer lanes take more columns. Where a tile of B
+ * serves several such groups of lanes it is taken apart once, for all of them. */
 #include "backend/cpu/x86/attention_lanes.h"
 #include "backend/cpu/x86/vmath_avx2.h"
 
@@ -16,6 +17,7 @@ typedef struct scratch {
     attn_lanes lanes;
     _Alignas(64) float q[VB_ATTN_LANES * QS];
     _Alignas(64) float s[VB_ATTN_LANES * PS];
+    _Alignas(64) float wide[VB_ATTN_DIM * 16]; /* a tile of B: even[16], odd[16] a pair */
     _Alignas(64) uint8_t v_tail[32 * 64]; /* the last dim % 16 columns of V, padded with zeros */
 } scratch;
 _Static_assert(sizeof(scratch) <= VB_ATTN_SCRATCH, "the scratch of a tile kernel");
@@ -31,17 +33,31 @@ typedef struct product {
     float *c; /* lane i, tile t at c + i*cs + t*16 */
     int64_t cs;
     const float *alpha, *beta; /* FOLD: c = fma(c, alpha[lane], sum * beta[lane]) */
-    const uint8_t *ahead;      /* memory that is needed next, as long as B; prefetched by the first panel */
-    int64_t ahead_step;        /* 32 for each half tile, or 0 in other panels */
+    const uint8_t *ahead;      /* memory that is needed next, as long as B; lanes ask for a part of it each */
+    int64_t ahead_step;        /* bytes a pair and half tile */
+    float *wide;               /* scratch for a tile of B */
 } product;
 
 static inline __m256i load(const uint8_t *p) {
     return _mm256_loadu_si256((const __m256i *)(const void *)p);
 }
 
-/* L lanes, H half tiles (of 8 columns) from half `half` of tile 0; L, H constant after inlining. */
-__attribute__((always_inline)) static inline void multiply(const product *p, const int L, const int H,
-                                                           int32_t half, const int as, const goal g) {
+static void widen_tile(const product *p) {
+    const __m256i high = _mm256_set1_epi32((int32_t)0xffff0000);
+    const uint8_t *b = p->b;
+    float *to = p->wide;
+    for (int32_t k = 0; k < p->pairs; k++, b += p->bs, to += 32)
+        for (int32_t h = 0; h < 2; h++) {
+            __m256i v = load(b + 32 * h);
+            _mm256_store_si256((__m256i *)(void *)(to + 8 * h), _mm256_slli_epi32(v, 16));
+            _mm256_store_si256((__m256i *)(void *)(to + 16 + 8 * h), _mm256_and_si256(v, high));
+        }
+}
+
+/* L lanes, H half tiles (of 8 columns) from half `half` of tile 0, which widen_tile took apart if `wide`; L, H, wide
+ * constant after inlining. */
+__attribute__((always_inline)) static inline void multiply(const product *p, const int L, const int H, int32_t half,
+                                                           const bool wide, const int as, const goal g) {
     __m256 acc[6], even[6], odd[6];
     const __m256i high = _mm256_set1_epi32((int32_t)0xffff0000);
     const uint8_t *ahead = p->ahead + half * p->ahead_step * p->pairs;
@@ -52,18 +68,22 @@ __attribute__((always_inline)) static inline void multiply(const product *p, con
         int32_t n = p->pairs - first < 16 ? p->pairs - first : 16;
         const float *a = p->a + 2 * first;
         const uint8_t *b = p->b + first * p->bs + half * 32;
+        const float *f = p->wide + first * 32 + half * 8;
 #pragma GCC unroll 6
         for (int i = 0; i < L * H; i++) even[i] = odd[i] = _mm256_setzero_ps();
-        for (int32_t k = 0; k < n; k++, a += 2, b += p->bs) {
+#pragma GCC unroll 2
+        for (int32_t k = 0; k < n; k++, a += 2, b += p->bs, f += 32) {
             _mm_prefetch((const char *)ahead, _MM_HINT_T0);
             if (H == 4) _mm_prefetch((const char *)ahead + 64, _MM_HINT_T0);
             ahead += ahead_step;
+            if (wide && g == SCORES) _mm_prefetch((const char *)(a + L * as) + 24 * (first + k), _MM_HINT_T0);
             /* A broadcast serves H columns, a column's word L lanes; B is read twice, for want of registers.
              */
             __m256 w[4];
 #pragma GCC unroll 4
             for (int t = 0; t < H; t++)
-                w[t] = _mm256_castsi256_ps(_mm256_slli_epi32(load(b + t / 2 * p->bt + t % 2 * 32), 16));
+                w[t] = wide ? _mm256_load_ps(f + 8 * t)
+                            : _mm256_castsi256_ps(_mm256_slli_epi32(load(b + t / 2 * p->bt + t % 2 * 32), 16));
 #pragma GCC unroll 6
             for (int i = 0; i < L; i++) {
                 __m256 x = _mm256_broadcast_ss(a + i * as);
@@ -72,7 +92,8 @@ __attribute__((always_inline)) static inline void multiply(const product *p, con
             }
 #pragma GCC unroll 4
             for (int t = 0; t < H; t++)
-                w[t] = _mm256_castsi256_ps(_mm256_and_si256(load(b + t / 2 * p->bt + t % 2 * 32), high));
+                w[t] = wide ? _mm256_load_ps(f + 16 + 8 * t)
+                            : _mm256_castsi256_ps(_mm256_and_si256(load(b + t / 2 * p->bt + t % 2 * 32), high));
 #pragma GCC unroll 6
             for (int i = 0; i < L; i++) {
                 __m256 x = _mm256_broadcast_ss(a + i * as + 1);
@@ -96,40 +117,54 @@ __attribute__((always_inline)) static inline void multiply(const product *p, con
         }
 }
 
+/* n lanes (at most 5) of one tile, or of two if both. */
+__attribute__((always_inline)) static inline void multiply_lanes(const product *p, int32_t n, bool both, const bool wide,
+                                                                 const int as, const goal g) {
+    switch (n) {
+    case 1:
+        if (both) multiply(p, 1, 4, 0, false, as, g);
+        else multiply(p, 1, 2, 0, wide, as, g);
+        break;
+    case 2: multiply(p, 2, 2, 0, wide, as, g); break;
+    case 3: multiply(p, 3, 2, 0, wide, as, g); break;
+    case 4:
+        multiply(p, 4, 1, 0, wide, as, g);
+        multiply(p, 4, 1, 1, wide, as, g);
+        break;
+    default:
+        multiply(p, 5, 1, 0, wide, as, g);
+        multiply(p, 5, 1, 1, wide, as, g);
+        break;
+    }
+}
+
 /* `lanes` lanes from lane 0, `tiles` tiles of 16 columns: three lanes at a time, the last four or five
  * together. */
 __attribute__((always_inline)) static inline void multiply_all(const product *all, int32_t lanes,
                                                                int32_t tiles, const int as, const goal g) {
     for (int32_t t = 0, step; t < tiles; t += step) {
         step = lanes == 1 && tiles - t >= 2 ? 2 : 1;
+        product p = *all;
+        p.b += t * p.bt;
+        p.c += t * 16;
+        p.ahead += t * (int64_t)p.pairs * 64;
+        if (lanes <= 5) {
+            p.ahead_step = 32;
+            multiply_lanes(&p, lanes, step == 2, false, as, g);
+            continue;
+        }
+        widen_tile(&p);
         for (int32_t lane = 0, n; lane < lanes; lane += n) {
             n = lanes - lane;
             if (n > 5) n = 3;
-            product p = *all;
-            p.a += lane * as;
-            p.b += t * p.bt;
-            p.c += lane * p.cs + t * 16;
-            p.ahead += t * (int64_t)p.pairs * 64;
-            p.ahead_step = lane == 0 ? 32 : 0;
+            p.ahead_step = 32 * n / lanes + 1;
+            multiply_lanes(&p, n, false, true, as, g);
+            p.a += n * as;
+            p.c += n * p.cs;
+            p.ahead += 2 * p.ahead_step * p.pairs;
             if (g == FOLD) {
-                p.alpha += lane;
-                p.beta += lane;
-            }
-            switch (n) {
-            case 1:
-                if (step == 2) multiply(&p, 1, 4, 0, as, g);
-                else multiply(&p, 1, 2, 0, as, g);
-                break;
-            case 2: multiply(&p, 2, 2, 0, as, g); break;
-            case 3: multiply(&p, 3, 2, 0, as, g); break;
-            case 4:
-                multiply(&p, 4, 1, 0, as, g);
-                multiply(&p, 4, 1, 1, as, g);
-                break;
-            default:
-                multiply(&p, 5, 1, 0, as, g);
-                multiply(&p, 5, 1, 1, as, g);
-                break;
+                p.alpha += n;
+                p.beta += n;
             }
         }
     }
@@ -274,7 +309,7 @@ static void one_block(const vb__attn_tile *t, scratch *s, int32_t b, int32_t nex
     int32_t lanes = t->rows * t->heads, dim = t->dim;
     const uint8_t *k = t->pages[b] + t->k_off, *v = k + 128 * dim;
     product qk = {
-        .a = s->q, .b = k, .bs = 64, .bt = dim * 32, .pairs = dim / 2, .c = s->s, .cs = PS, .ahead = v};
+        .a = s->q, .b = k, .bs = 64, .bt = dim * 32, .pairs = dim / 2, .c = s->s, .cs = PS, .ahead = v, .wide = s->wide};
     scores(&qk, lanes);
     for (int32_t i = 0; i < lanes; i++)
         s->lanes.mb[i] = softmax_lane(s->s + i * PS, t->scale, s->lanes.seen[i]);
@@ -289,7 +324,8 @@ static void one_block(const vb__attn_tile *t, scratch *s, int32_t b, int32_t nex
                   .cs = vb__attn_o_stride(dim),
                   .alpha = s->lanes.alpha,
                   .beta = s->lanes.beta,
-                  .ahead = t->pages[next] + t->k_off};
+                  .ahead = t->pages[next] + t->k_off,
+                  .wide = s->wide};
     if (first) values_copy(&pv, lanes, dim / 16);
     else values_fold(&pv, lanes, dim / 16);
     if (dim % 16 == 0) return;
