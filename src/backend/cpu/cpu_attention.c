@@ -353,23 +353,37 @@ static void run_split(attn_ctx *c, int32_t longest, int32_t blocks_a_round) {
     }
 }
 
-/* Time of whole tiles handed out in order to `threads` (at most MODEL_THREADS) threads, in blocks times
- * lanes. */
-static int64_t whole_time(const attn_ctx *c, int32_t threads, int64_t *total) {
+/* Time of the tiles handed out in order to `threads` (at most MODEL_THREADS) threads, whole or (group > 0) cut where groups of
+ * blocks end, in blocks times lanes. */
+static int64_t shared_time(const attn_ctx *c, int32_t threads, int32_t group, int64_t *total) {
     int64_t busy[MODEL_THREADS] = {0};
     *total = 0;
     for (int32_t i = 0; i < c->n_tiles; i++) {
         const tile_rec *r = &c->s->tiles[i];
-        int64_t cost = (int64_t)(r->b1 - r->b0) * (r->rows * r->heads + 4);
-        int32_t best = 0;
-        for (int32_t j = 1; j < threads; j++)
-            if (busy[j] < busy[best]) best = j;
-        busy[best] += cost;
-        *total += cost;
+        for (int32_t b = r->b0, end; b < r->b1; b = end) {
+            end = group > 0 && (b / group + 1) * group < r->b1 ? (b / group + 1) * group : r->b1;
+            int64_t cost = (int64_t)(end - b) * (r->rows * r->heads + 4);
+            int32_t best = 0;
+            for (int32_t j = 1; j < threads; j++)
+                if (busy[j] < busy[best]) best = j;
+            busy[best] += cost;
+            *total += cost;
+        }
     }
     int64_t longest = 0;
     for (int32_t j = 0; j < threads; j++) longest = busy[j] > longest ? busy[j] : longest;
     return longest;
+}
+
+/* Tiles as they are (0), a partial for each span (SPAN), or one for each block (1): what is done first. Partials of blocks are
+ * written and folded lane by lane, which costs most of what the blocks cost (heads of 64, 1 to 8 rows, two threads: 0.7 to 2.5
+ * times in all), those of spans next to nothing; both take a second region. */
+static int32_t choose_cut(const attn_ctx *c, int32_t threads) {
+    int64_t total, whole = shared_time(c, threads, 0, &total), spans = shared_time(c, threads, SPAN, &total);
+    int64_t blocks = total / threads + total * 3 / (4 * threads);
+    spans += spans / 8;
+    if (whole <= spans && whole <= blocks) return 0;
+    return spans <= blocks ? SPAN : 1;
 }
 
 /* Whether splitting the tiles pays, and then how: fills group, slot, acc; returns blocks of a round, else 0.
@@ -377,7 +391,7 @@ static int64_t whole_time(const attn_ctx *c, int32_t threads, int64_t *total) {
 static int32_t plan_split(attn_ctx *c, int32_t *longest) {
     int32_t threads = vb__pool_threads(c->be->pool);
     if (threads == 1 || c->n_tiles >= 8 * threads) return 0;
-    int32_t lanes = 0, total_blocks = 0, spans = 0;
+    int32_t lanes = 0, total_blocks = 0;
     *longest = 0;
     for (int32_t i = 0; i < c->n_tiles; i++) {
         const tile_rec *r = &c->s->tiles[i];
@@ -385,17 +399,14 @@ static int32_t plan_split(attn_ctx *c, int32_t *longest) {
         if (n > *longest) *longest = n;
         if (r->rows * r->heads > lanes) lanes = r->rows * r->heads;
         total_blocks += n;
-        if (n > 0) spans += (r->b1 - 1) / SPAN - r->b0 / SPAN + 1;
     }
     /* A second region costs some microseconds, a block of 256 dims about as much. */
     if (*longest < 2 || total_blocks * c->a->kv.head_dim < 4 * 256) return 0;
-    if (threads <= MODEL_THREADS) {
-        int64_t total, time = whole_time(c, threads, &total);
-        if (time * threads <= total + total / 8) return 0;
-    }
+    int32_t cut = choose_cut(c, threads < MODEL_THREADS ? threads : MODEL_THREADS);
+    if (cut == 0) return 0;
     c->slot = vb__attn_part_floats(lanes, c->a->kv.head_dim);
     c->group = SPAN;
-    if (spans < 4 * threads) {
+    if (cut != SPAN) {
         c->group = total_blocks / (4 * threads);
         c->group = c->group >= 8 ? 8 : c->group >= 4 ? 4 : c->group >= 2 ? 2 : 1; /* divides a span */
     }
