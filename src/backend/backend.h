@@ -165,6 +165,9 @@ typedef struct vb__backend_ops {
     /* ops/linear_bf16.h, ops/linear_q.h: n_outs products of the same input; quantises x once. w->k equal. */
     void (*linear)(vb__backend *be, const float *x, int64_t xs, int32_t rows, const vb__linear_out *outs,
                    int32_t n_outs);
+    /* linear with one product, then argmax of its rows, taken while they are in cache. Host outputs; waits. */
+    void (*linear_argmax)(vb__backend *be, const float *x, int64_t xs, int32_t rows, const vb__linear_out *out,
+                          int32_t *ids, uint8_t *finite);
     /* ops/rmsnorm.h: items of n contiguous elements, item i at x + i*xs. */
     void (*rmsnorm)(vb__backend *be, float *y, int64_t ys, const float *x, int64_t xs, const float *w,
                     int32_t items, int32_t n, float eps);

@@ -60,6 +60,10 @@ static void timed_gather_rows(vb__backend *be, float *y, int64_t ys, const float
                               int32_t rows, int32_t n) {
     TIMED(VB_PROFILE_ELEMENTWISE, gather_rows(be, y, ys, x, xs, idx, rows, n));
 }
+static void timed_linear_argmax(vb__backend *be, const float *x, int64_t xs, int32_t rows, const vb__linear_out *out,
+                                int32_t *ids, uint8_t *finite) {
+    TIMED(VB_PROFILE_LINEAR, linear_argmax(be, x, xs, rows, out, ids, finite));
+}
 static void timed_argmax(vb__backend *be, const float *x, int64_t xs, int32_t rows, int32_t n, int32_t *ids,
                          uint8_t *finite) {
     TIMED(VB_PROFILE_SAMPLING, argmax(be, x, xs, rows, n, ids, finite));
@@ -85,6 +89,7 @@ void vb__profile_start(vb__profile *p, vb__backend *be) {
     p->ops.swiglu = timed_swiglu;
     p->ops.gather_rows = timed_gather_rows;
     p->ops.argmax = timed_argmax;
+    p->ops.linear_argmax = timed_linear_argmax;
     p->ops.route = timed_route;
     p->ops.combine = timed_combine;
     be->ops = &p->ops;

@@ -287,13 +287,13 @@ static void add_row(draft_rows *d, int32_t of, int32_t depth) {
     d->depth[d->n++] = depth;
 }
 
-static vb_err choose_drafts(vb__engine *e, vb__step_seq *const *plan, const draft_rows *d) {
-    int32_t v = e->model->cfg.vocab, best[VB_LOGIT_ROWS];
-    uint8_t finite[VB_LOGIT_ROWS];
+/* From the logits of the rows and what vb__logits_best says of them. */
+static vb_err choose_drafts(vb__engine *e, vb__step_seq *const *plan, const draft_rows *d, const int32_t *best,
+                            const uint8_t *finite) {
+    int32_t v = e->model->cfg.vocab;
     vb__sample_row rows[VB_LOGIT_ROWS];
     vb__sample made[VB_LOGIT_ROWS];
     vb_error why[VB_LOGIT_ROWS];
-    e->be->ops->argmax(e->be, e->logits, v, d->n, v, best, finite);
     VB_TRY(e->be->ops->sync(e->be, NULL));
     for (int32_t i = 0; i < d->n; i++) {
         const vb__req *r = plan[d->of[i]]->slot->req;
@@ -345,8 +345,10 @@ static vb_err propose_mtp(vb__engine *e, vb__step_seq *const *plan, int32_t n) {
             plan[k]->slot->draft->mtp_rows = plan[k]->slot->req->fed;
             plan[k]->slot->draft->mtp_last = false;
         }
-        vb__logits(m, out, rows.n, e->logits);
-        VB_TRY(choose_drafts(e, plan, &rows));
+        int32_t best[VB_LOGIT_ROWS];
+        uint8_t finite[VB_LOGIT_ROWS];
+        vb__logits_best(m, out, rows.n, e->logits, best, finite);
+        VB_TRY(choose_drafts(e, plan, &rows, best, finite));
     }
 }
 
@@ -367,8 +369,10 @@ static vb_err propose_dflash(vb__engine *e, vb__step_seq *const *plan, int32_t n
     }
     VB_TRY(vb__dflash_block(d->dflash, d->dflash_rows, n, d->block_hidden, NULL));
     e->be->ops->gather_rows(e->be, e->logit_hidden, h, d->block_hidden, h, idx, wanted.n, h);
-    vb__logits(e->model, e->logit_hidden, wanted.n, e->logits);
-    return choose_drafts(e, plan, &wanted);
+    int32_t best[VB_LOGIT_ROWS];
+    uint8_t finite[VB_LOGIT_ROWS];
+    vb__logits_best(e->model, e->logit_hidden, wanted.n, e->logits, best, finite);
+    return choose_drafts(e, plan, &wanted, best, finite);
 }
 
 /* A whole model runs one sequence at a time: each lags behind by a length of its own. */
@@ -379,7 +383,10 @@ static vb_err propose_model(vb__engine *e, vb__step_seq *const *plan, int32_t n)
             draft_rows row = {.of = {k}, .depth = {i}, .n = 1};
             VB_TRY(vb__draft_model_next(e->drafting->model, plan[k]->slot->draft->mseq, r->tokens, r->fed + 1,
                                         e->row_tokens + plan[k]->row0 + 1, i, e->logits, NULL));
-            VB_TRY(choose_drafts(e, plan, &row));
+            int32_t best, v = e->model->cfg.vocab;
+            uint8_t finite;
+            e->be->ops->argmax(e->be, e->logits, v, 1, v, &best, &finite);
+            VB_TRY(choose_drafts(e, plan, &row, &best, &finite));
         }
     }
     return VB_OK;

@@ -369,10 +369,9 @@ static vb_err choose(vb__engine *e, step_seq *plan, int32_t n, vb_error *err) {
         if (count == VB_LOGIT_ROWS || (!more && count > 0)) {
             m->be->ops->gather_rows(m->be, e->logit_hidden, m->cfg.hidden, e->hidden, m->cfg.hidden, idx, count,
                                     m->cfg.hidden);
-            vb__logits(m, e->logit_hidden, count, e->logits);
             int32_t best[VB_LOGIT_ROWS];
             uint8_t finite[VB_LOGIT_ROWS];
-            m->be->ops->argmax(m->be, e->logits, m->cfg.vocab, count, m->cfg.vocab, best, finite);
+            vb__logits_best(m, e->logit_hidden, count, e->logits, best, finite);
             VB_TRY(m->be->ops->sync(m->be, err));
             sample(e, plan, todo, count, best, finite);
             count = 0;

@@ -171,6 +171,45 @@ static void planted_fault_is_caught(void **state) {
     matrix_free(&m2);
 }
 
+/* The same logits, and the argmax of the finished rows, ties and values that are not finite included. */
+static void argmax_beside_the_product(void **state) {
+    (void)state;
+    enum { N = 5000, K = 128, ROWS = 70 };
+    vb__matrix m = affine_matrix(N, K, 4, 64, VB_SCALE_BF16, 0);
+    float *x = vb__alloc_aligned(VB_TAG_SCRATCH, ROWS * K * 4), *y[2];
+    for (int i = 0; i < 2; i++) y[i] = vb__alloc_aligned(VB_TAG_SCRATCH, (size_t)ROWS * N * 4);
+    for (int i = 0; i < ROWS * K; i++) x[i] = i / K == 2 ? 0.0f : value(0); /* row 2: all logits 0 */
+    x[3 * K + 5] = NAN;
+    x[69 * K] = INFINITY;
+    for (int level = 0; level < n_levels; level++)
+        for (int threads = 1; threads <= 3; threads++) {
+            vb__cpu_backend *be = backend(level, threads, 8, ROWS, K);
+            vb__weight *w;
+            assert_int_equal(vb__cpu_weight_create(&be->base, &m, &w, NULL), VB_OK);
+            static const int counts[] = {1, 2, 5, 16, ROWS};
+            for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+                int32_t rows = counts[c], ids[2][ROWS];
+                uint8_t finite[2][ROWS];
+                vb__linear_out out[2] = {{w, NULL, NULL, 0, y[0], N}, {w, NULL, NULL, 0, y[1], N}};
+                vb__cpu_linear(&be->base, x, K, rows, &out[0], 1);
+                for (int r = 0; r < rows; r++) {
+                    float best;
+                    vb__argmax_ref(y[0] + (int64_t)r * N, N, &best, &ids[0][r], &finite[0][r]);
+                }
+                vb__cpu_linear_argmax(&be->base, x, K, rows, &out[1], ids[1], finite[1]);
+                assert_memory_equal(y[0], y[1], (size_t)rows * N * 4);
+                assert_memory_equal(ids[0], ids[1], (size_t)rows * 4);
+                assert_memory_equal(finite[0], finite[1], (size_t)rows);
+                if (rows > 3) assert_true(ids[0][2] == 0 && finite[0][2] == 1 && finite[0][3] == 0);
+            }
+            vb__cpu_weight_destroy(&be->base, w);
+            backend_free(be);
+        }
+    for (int i = 0; i < 2; i++) vb__free(y[i]);
+    vb__free(x);
+    matrix_free(&m);
+}
+
 static void bad_matrices_are_refused(void **state) {
     (void)state;
     vb__cpu_backend *be = backend(0, 1, 8, 4, 1024);
@@ -221,6 +260,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(saturated_activations),
         cmocka_unit_test(one_call_many_products),
         cmocka_unit_test(planted_fault_is_caught),
+        cmocka_unit_test(argmax_beside_the_product),
         cmocka_unit_test(bad_matrices_are_refused),
         cmocka_unit_test(packing_survives_lack_of_memory),
     };

@@ -12,6 +12,8 @@ enum {
     PASS_BYTES = 768 << 10,    /*   bytes of its quantised input, so that it stays in L2 */
     FORMS = 4,                 /* of an input: bf16, and quantised in groups of 16, 32 and 64 */
     GRAIN = 4,                 /* panels of the smallest share of a thread */
+    BEST_ROWS = 64,            /* rows of one pass of linear_argmax */
+    BEST_PANELS = 128,         /* panels made before their argmax is taken: 16 rows of them lie in L2 */
     BEYOND = 4096              /* bytes behind an input that a kernel may read: whole tiles of the last block */
 };
 
@@ -22,8 +24,25 @@ struct vb__cpu_linear {
     vb__qact q[FORMS - 1]; /* seg 16, 32, 64 */
     bool have[FORMS];      /* made for this pass; 0 is bf16 */
     uint8_t *thread_scratch;
+    struct best *best; /* [threads][BEST_ROWS]: linear_argmax of what each thread has made */
     vb__weight_store store;
 };
+
+/* Largest value of a part of a row, its lowest index; ops/argmax.h. */
+typedef struct best {
+    float value;
+    int32_t id;
+    uint8_t finite;
+} best;
+
+/* Parts come in any order: of equal values the lower index stays. */
+static void fold(best *all, float value, int32_t id, uint8_t finite) {
+    if (value > all->value || (value == all->value && id < all->id)) {
+        all->value = value;
+        all->id = id;
+    }
+    all->finite &= finite;
+}
 
 static int32_t form_of(const vb__weight *w) {
     if (!w->quantised) return 0;
@@ -62,7 +81,8 @@ vb_err vb__cpu_linear_init(vb__cpu_backend *be, vb_error *err) {
     }
     size_t threads = (size_t)vb__pool_threads(be->pool);
     l->thread_scratch = vb__alloc_aligned(VB_TAG_SCRATCH, threads * VB_LINEAR_SCRATCH);
-    if (!ok || l->thread_scratch == NULL) return vb__fail(err, VB_E_MEMORY, "linear: out of memory for scratch");
+    l->best = vb__calloc(VB_TAG_SCRATCH, threads * BEST_ROWS, sizeof *l->best);
+    if (!ok || l->thread_scratch == NULL || l->best == NULL) return vb__fail(err, VB_E_MEMORY, "linear: out of memory for scratch");
     return VB_OK;
 }
 
@@ -76,6 +96,7 @@ void vb__cpu_linear_fini(vb__cpu_backend *be) {
         vb__free(l->q[i].sums);
     }
     vb__free(l->thread_scratch);
+    vb__free(l->best);
     vb__free(l);
     be->linear = NULL;
 }
@@ -125,9 +146,10 @@ typedef struct linear_job {
     vb__cpu_backend *be;
     const float *x;
     int64_t xs;
-    int32_t row0; /* first row of the pass, in y and residual */
+    int32_t row0, n_rows; /* of the pass; in y and residual */
     const vb__linear_out *outs;
     int32_t n_outs;
+    bool argmax; /* of the one output; into best */
 } linear_job;
 
 static void prepare_rows(void *ctx, int32_t begin, int32_t end, int32_t thread) {
@@ -196,8 +218,31 @@ static void product(const linear_job *j, const vb__linear_out *o, int32_t p0, in
     else product_bf16(j, o, p0, p1, scratch);
 }
 
+/* Some panels of the product, then what they add to the argmax of each row. */
+static void product_best(const linear_job *j, int32_t begin, int32_t end, int32_t thread) {
+    const vb__linear_out *o = &j->outs[0];
+    best *all = j->be->linear->best + (size_t)thread * BEST_ROWS;
+    const int32_t rows = j->n_rows;
+    for (int32_t p0 = begin, p1; p0 < end; p0 = p1) {
+        p1 = end - p0 < BEST_PANELS ? end : p0 + BEST_PANELS;
+        product(j, o, p0, p1, thread);
+        int32_t at = p0 * VB_PANEL, n = (p1 * VB_PANEL < o->w->n ? p1 * VB_PANEL : o->w->n) - at;
+        for (int32_t r = 0; r < rows; r++) {
+            float value;
+            int32_t id;
+            uint8_t finite;
+            j->be->k.argmax(o->y + (j->row0 + r) * o->ys + at, n, &value, &id, &finite);
+            fold(&all[r], value, at + id, finite);
+        }
+    }
+}
+
 static void linear_panels(void *ctx, int32_t begin, int32_t end, int32_t thread) {
     const linear_job *j = ctx;
+    if (j->argmax) {
+        product_best(j, begin, end, thread);
+        return;
+    }
     int32_t first = 0; /* panel of the call at which product i starts */
     for (int32_t i = 0; i < j->n_outs && first < end; i++) {
         int32_t n = panels_of(j->outs[i].w), p0 = begin - first, p1 = end - first;
@@ -208,6 +253,7 @@ static void linear_panels(void *ctx, int32_t begin, int32_t end, int32_t thread)
 
 static void pass(linear_job *j, int32_t rows, int32_t k) {
     forms *l = j->be->linear;
+    j->n_rows = rows;
     int32_t panels = 0;
     memset(l->have, 0, sizeof l->have);
     for (int32_t i = 0; i < j->n_outs; i++) {
@@ -234,5 +280,28 @@ void vb__cpu_linear(vb__backend *base, const float *x, int64_t xs, int32_t rows,
     for (int32_t r = 0; r < rows; r += step) {
         linear_job j = {.be = be, .x = x + r * xs, .xs = xs, .row0 = r, .outs = outs, .n_outs = n_outs};
         pass(&j, rows - r < step ? rows - r : step, k);
+    }
+}
+
+void vb__cpu_linear_argmax(vb__backend *base, const float *x, int64_t xs, int32_t rows, const vb__linear_out *out,
+                           int32_t *ids, uint8_t *finite) {
+    vb__cpu_backend *be = vb__cpu_of(base);
+    const int32_t k = out->w->k, threads = vb__pool_threads(be->pool);
+    int32_t step = pass_rows(be, k) < BEST_ROWS ? pass_rows(be, k) : BEST_ROWS;
+    best *all = be->linear->best;
+    vb_assert(k <= be->o.max_k && rows <= be->o.max_rows);
+    for (int32_t r = 0, some; r < rows; r += some) {
+        some = rows - r < step ? rows - r : step;
+        for (int32_t i = 0; i < threads * BEST_ROWS; i++) all[i] = (best){-__builtin_inff(), 0, 1};
+        linear_job j = {.be = be, .x = x + r * xs, .xs = xs, .row0 = r, .outs = out, .n_outs = 1, .argmax = true};
+        pass(&j, some, k);
+        for (int32_t i = 0; i < some; i++) {
+            for (int32_t t = 1; t < threads; t++) {
+                const best *b = &all[t * BEST_ROWS + i];
+                fold(&all[i], b->value, b->id, b->finite);
+            }
+            ids[r + i] = all[i].id;
+            finite[r + i] = all[i].finite;
+        }
     }
 }
