@@ -2,8 +2,10 @@
  * vpmaddubsw multiplies 8 outputs x 4 codes (0..15, unsigned) with four activations broadcast from memory and adds
  * neighbours in int16; eight such steps (15 * 128 * 2 * 8 = 30720) fit, then vpmaddwd widens. 8-bit codes go as two
  * nibbles: dot = dot(low) + 16 * dot(high), which no value of an activation can saturate. Four int8 rows share a pass
- * over the 16 outputs of a panel: 8 sums in registers, float chains in memory. More rows first unpack a slice to
- * nibbles in bytes, once for all of them. */
+ * over the 16 outputs of a panel: 8 sums in registers, float chains in memory. The first pass unpacks as it goes and
+ * leaves nibbles and scales for the others. What bounds it are the three vector ports (74 operations a row and segment
+ * of 64), so everything else in the loops, address arithmetic above all, is kept small, and prefetches lie between
+ * the products, never in a row. */
 #include "backend/cpu/x86/linear_slice.h"
 #include <immintrin.h>
 
@@ -14,14 +16,14 @@ enum {
     TOTALS_AT = SCALES_AT + VB_SLICE / 16 * 2 * VB_PANEL * 4
 };
 
-/* Rows of one block and the stream of the next slice, which is asked for while this one is multiplied. */
+/* Rows of one block, and the next slice, which is asked for while this one is multiplied: next_step bytes a segment. */
 typedef struct block {
     const int8_t *a;
     const float *dd;
     const int32_t *sums;
     int64_t a_seg, plane; /* bytes to the next activation group; from the hi plane to the lo plane */
     int32_t nb;
-    const uint8_t *next;
+    const uint8_t *next; /* readable: asked for even where the step is 0 */
     int32_t next_step;
 } block;
 
@@ -125,15 +127,16 @@ VB_INLINE void widen(const uint8_t *p, vb__scale_kind kind, float *to) {
     }
 }
 
-/* acc[r] = fma((float)dot, scale * d, acc[r]) and, with a bias, fma(bias, ds, .): half h of R rows. */
-VB_INLINE void fold(int R, int h, int has_bias, const __m256i *dot, const float *scales, const float *dd, const float *ds,
+/* acc[r] = fma((float)dot, scale * d, acc[r]) and, with a bias, fma(bias, ds, .): half h of R rows; d lie at dd, ds
+ * nb behind. */
+VB_INLINE void fold(int R, int h, int has_bias, const __m256i *dot, const float *scales, const float *dd, int64_t nb,
                     float (*acc)[VB_PANEL]) {
     __m256 scale = _mm256_load_ps(scales + 8 * h), bias = _mm256_load_ps(scales + VB_PANEL + 8 * h);
 #pragma GCC unroll 4
     for (int r = 0; r < R; r++) {
         __m256 v = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[2 * r + h]), _mm256_mul_ps(scale, _mm256_broadcast_ss(dd + r)),
                                    _mm256_load_ps(acc[r] + 8 * h));
-        if (has_bias) v = _mm256_fmadd_ps(bias, _mm256_broadcast_ss(ds + r), v);
+        if (has_bias) v = _mm256_fmadd_ps(bias, _mm256_broadcast_ss(dd + nb + r), v);
         _mm256_store_ps(acc[r] + 8 * h, v);
     }
 }
@@ -146,21 +149,20 @@ VB_INLINE void slice_rows(int R, int planes, int seg, form f, const vb__qslice *
     for (int r = 0; r < R; r++)
         for (int h = 0; h < 2; h++) _mm256_store_ps(acc[r] + 8 * h, _mm256_setzero_ps());
     const int8_t *a = b->a + r0 * WIDTH(seg), *a_low = a + b->plane;
-    const float *dd = b->dd + r0, *ds = dd + b->nb;
-    const int32_t *sums = b->sums + r0;
-    const int64_t dd_step = 2 * b->nb, sums_step = b->nb, a_seg = b->a_seg;
+    const float *dd = b->dd + r0;
+    const int64_t nb = b->nb, a_seg = b->a_seg, next_step = b->next_step;
+    const uint8_t *next = b->next, *unit = s->codes, *unit_scales = s->scales, *codes = unit, *sp = unit_scales;
     uint8_t *bytes = to->bytes;
     float *scales = to->scales;
     const int32_t segs = s->segs, has_bias = s->has_bias, offset = s->offset;
-    for (int32_t i = 0; i < segs; i++) {
+    for (int32_t i = 0, part = 0; i < segs; i++) {
         __m256i dot[2 * GROUP];
-        const uint8_t *codes = f == KEPT || f == WIDE ? bytes : vb__qslice_codes(s, i);
         if (f == WIDE)
-            for (int32_t j = 0; j < b->next_step; j += 64) _mm_prefetch((const char *)b->next + j, _MM_HINT_T1);
-        dots(R * planes, planes, seg, f, codes, bytes, a, a_low, b->next, dot);
+            for (int32_t j = 0; j < next_step; j += 64) _mm_prefetch((const char *)next + j, _MM_HINT_T1);
+        dots(R * planes, planes, seg, f, f == KEPT || f == WIDE ? bytes : codes, bytes, a, a_low, next, dot);
         if (f == WIDE) {
             __m256i top[2 * GROUP];
-            dots(R * planes, planes, seg, f, bytes + SLICE_BYTES, bytes, a, a_low, b->next, top);
+            dots(R * planes, planes, seg, f, bytes + SLICE_BYTES, bytes, a, a_low, next, top);
 #pragma GCC unroll 8
             for (int j = 0; j < 2 * R * planes; j++) dot[j] = _mm256_add_epi32(dot[j], _mm256_slli_epi32(top[j], 4));
         }
@@ -171,12 +173,12 @@ VB_INLINE void slice_rows(int R, int planes, int seg, form f, const vb__qslice *
                     dot[2 * r + h] = _mm256_add_epi32(_mm256_slli_epi32(dot[4 * r + h], 8), dot[4 * r + 2 + h]);
         }
         if (__builtin_expect(offset != 0, 0)) {
+            const int32_t *sums = b->sums + i * nb + r0;
 #pragma GCC unroll 8
             for (int j = 0; j < 2 * R; j++)
                 dot[j] = _mm256_sub_epi32(dot[j], _mm256_set1_epi32(offset * sums[j / 2]));
         }
         if (f == PACKED || f == FIRST) { /* where the stream of weights has them */
-            const uint8_t *sp = vb__qslice_scales(s, i);
             if (f == PACKED) prefetch(sp + VB_AHEAD);
             if (f == PACKED && s->kind == VB_SCALE_F32) prefetch(sp + VB_AHEAD + 64);
             widen(sp, s->kind, scales);
@@ -184,21 +186,30 @@ VB_INLINE void slice_rows(int R, int planes, int seg, form f, const vb__qslice *
         }
 #pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
-            if (has_bias) fold(R, h, 1, dot, scales, dd, ds, acc);
-            else fold(R, h, 0, dot, scales, dd, ds, acc);
+            if (has_bias) fold(R, h, 1, dot, scales, dd, nb, acc);
+            else fold(R, h, 0, dot, scales, dd, nb, acc);
         }
         if (f != PACKED) {
             scales += 2 * VB_PANEL;
             bytes += seg * VB_PANEL;
         }
-        b->next += b->next_step;
-        dd += dd_step;
-        ds += dd_step;
-        sums += sums_step;
+        if (f == PACKED || f == FIRST) {
+            if (++part > s->mask) {
+                part = 0;
+                codes = unit += s->code_unit;
+                sp = unit_scales += s->scale_unit;
+            } else {
+                codes += s->code_seg;
+                sp = unit_scales + (part >> s->per_group) * s->scale_seg;
+            }
+        }
+        next += next_step;
+        dd += 2 * nb;
         int64_t step = seg == WIDTH(seg) ? a_seg : i & 1 ? a_seg - seg : seg;
         a += step;
         a_low += step;
     }
+    b->next = next;
 #pragma GCC unroll 4
     for (int r = 0; r < R; r++)
         for (int h = 0; h < 2; h++) {
@@ -311,12 +322,13 @@ void vb__linear_q_avx2(VB_LINEAR_Q_ARGS) {
                 float *t = total + (int64_t)r0 * VB_PANEL;
                 if (r0 == 0) {
                     /* The next slice is asked for evenly: at most three lines a segment after the first rows. */
-                    int32_t lines = s.segs * seg / w->unit * (w->unit_bytes / 64);
-                    int32_t passes = (nb * planes + GROUP - 1) / GROUP, each = (lines / s.segs + passes) / passes;
+                    int32_t lines = s.segs * seg / w->unit * (w->unit_bytes / 64), passes, each, own;
+                    passes = (nb * planes + GROUP - 1) / GROUP;
+                    each = (lines / s.segs + passes) / passes;
                     if (!wide && each > 3) each = 3;
+                    own = wide ? each : lines / s.segs + 1 - each * (passes - 1);
                     b.next = s.codes + lines * 64;
-                    b.next_step = wide ? each : (lines / s.segs + 1 - each * (passes - 1));
-                    b.next_step *= 64;
+                    b.next_step = own > 0 ? own * 64 : 0;
                     done = first_rows;
                     opening(&s, &to, &b, 0, done, k == 0, t);
                     b.next_step = each * 64;
