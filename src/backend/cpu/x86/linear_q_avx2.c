@@ -3,9 +3,9 @@
  * neighbours in int16; eight such steps (15 * 128 * 2 * 8 = 30720) fit, then vpmaddwd widens. 8-bit codes go as two
  * nibbles: dot = dot(low) + 16 * dot(high), which no value of an activation can saturate. Four int8 rows share a pass
  * over the 16 outputs of a panel: 8 sums in registers, float chains in memory. The first pass unpacks as it goes and
- * leaves nibbles and scales for the others. What bounds it are the three vector ports (74 operations a row and segment
- * of 64), so everything else in the loops, address arithmetic above all, is kept small, and prefetches lie between
- * the products, never in a row. */
+ * leaves nibbles and scales for the others; 8-bit codes for more than one pass are unpacked before. What bounds it are
+ * the three vector ports (74 operations a row and segment of 64), so everything else in the loops, address arithmetic
+ * above all, is kept small, and prefetches lie between the products, never in a row. */
 #include "backend/cpu/x86/linear_slice.h"
 #include <immintrin.h>
 
@@ -37,7 +37,8 @@ typedef enum form {
     KEPT,   /* nibbles as bytes, which the first rows of this slice left */
     PACKED, /* nibbles as the layout has them, for the only rows */
     FIRST,  /* the same for the first of several groups of rows, and kept for the others */
-    WIDE    /* 8-bit codes: low nibbles as bytes, high nibbles SLICE_BYTES behind */
+    WIDE,   /* 8-bit codes: low nibbles as bytes, high nibbles SLICE_BYTES behind */
+    BYTES   /* 8-bit codes as the layout has them, for the only rows */
 } form;
 
 /* In scratch: a slice's nibbles and scales (scale[16], bias[16] a segment). */
@@ -61,13 +62,20 @@ VB_INLINE __m256i bcast4(const int8_t *a) {
     return v;
 }
 
-/* Two vectors of codes for k .. k+3; FIRST leaves them at `bytes` as well. */
-VB_INLINE void take(form f, int k, const uint8_t *codes, uint8_t *bytes, __m256i *c) {
+/* Forms that read the stream of weights itself. */
+VB_INLINE int streams(form f) { return f == PACKED || f == FIRST || f == BYTES; }
+
+/* Two vectors of codes for k .. k+3; high: the high nibbles of BYTES. FIRST leaves them at `bytes` as well. */
+VB_INLINE void take(form f, int high, int k, const uint8_t *codes, uint8_t *bytes, __m256i *c) {
     const __m256i low = _mm256_set1_epi8(0x0f);
 #pragma GCC unroll 2
     for (int h = 0; h < 2; h++) {
         if (f == KEPT || f == WIDE) {
             c[h] = load(codes + k * VB_PANEL + 32 * h);
+        } else if (f == BYTES) {
+            c[h] = load(codes + k * VB_PANEL + 32 * h);
+            if (high) c[h] = _mm256_srli_epi16(c[h], 4);
+            c[h] = _mm256_and_si256(c[h], low);
         } else {
             c[h] = load(codes + k / 8 * 64 + 32 * h);
             if (k & 4) c[h] = _mm256_srli_epi16(c[h], 4);
@@ -79,7 +87,7 @@ VB_INLINE void take(form f, int k, const uint8_t *codes, uint8_t *bytes, __m256i
 }
 
 /* dot[2 * r + h] of one segment for `rows` int8 rows. */
-VB_INLINE void dots(int rows, int planes, int seg, form f, const uint8_t *codes, uint8_t *bytes, const int8_t *a,
+VB_INLINE void dots(int rows, int planes, int seg, form f, int high, const uint8_t *codes, uint8_t *bytes, const int8_t *a,
                     const int8_t *a_low, const uint8_t *next, __m256i *dot) {
     const __m256i ones = _mm256_set1_epi16(1);
 #pragma GCC unroll 2
@@ -89,9 +97,10 @@ VB_INLINE void dots(int rows, int planes, int seg, form f, const uint8_t *codes,
         for (int k = k0; k < k0 + (seg < 32 ? seg : 32); k += 4) {
             __m256i c[2];
             if (f == PACKED && k % 8 == 0) prefetch(codes + k * 8 + VB_AHEAD);
+            if (f == BYTES && !high) prefetch(codes + k * VB_PANEL + VB_AHEAD);
             if (f == FIRST && k % 8 == 4) prefetch(next + k * 8 - 32);
             if (f == KEPT && k % 20 == 8) prefetch(next + k / 20 * 64);
-            take(f, k, codes, bytes, c);
+            take(f, high, k, codes, bytes, c);
 #pragma GCC unroll 4
             for (int r = 0; r < rows; r++) {
                 const int8_t *at = planes == 2 && r & 1 ? a_low + r / 2 * WIDTH(seg) + k : a + r / planes * WIDTH(seg) + k;
@@ -159,10 +168,10 @@ VB_INLINE void slice_rows(int R, int planes, int seg, form f, const vb__qslice *
         __m256i dot[2 * GROUP];
         if (f == WIDE)
             for (int32_t j = 0; j < next_step; j += 64) _mm_prefetch((const char *)next + j, _MM_HINT_T1);
-        dots(R * planes, planes, seg, f, f == KEPT || f == WIDE ? bytes : codes, bytes, a, a_low, next, dot);
-        if (f == WIDE) {
+        dots(R * planes, planes, seg, f, 0, streams(f) ? codes : bytes, bytes, a, a_low, next, dot);
+        if (f == WIDE || f == BYTES) {
             __m256i top[2 * GROUP];
-            dots(R * planes, planes, seg, f, bytes + SLICE_BYTES, bytes, a, a_low, next, top);
+            dots(R * planes, planes, seg, f, 1, f == BYTES ? codes : bytes + SLICE_BYTES, bytes, a, a_low, next, top);
 #pragma GCC unroll 8
             for (int j = 0; j < 2 * R * planes; j++) dot[j] = _mm256_add_epi32(dot[j], _mm256_slli_epi32(top[j], 4));
         }
@@ -178,9 +187,9 @@ VB_INLINE void slice_rows(int R, int planes, int seg, form f, const vb__qslice *
             for (int j = 0; j < 2 * R; j++)
                 dot[j] = _mm256_sub_epi32(dot[j], _mm256_set1_epi32(offset * sums[j / 2]));
         }
-        if (f == PACKED || f == FIRST) { /* where the stream of weights has them */
-            if (f == PACKED) prefetch(sp + VB_AHEAD);
-            if (f == PACKED && s->kind == VB_SCALE_F32) prefetch(sp + VB_AHEAD + 64);
+        if (streams(f)) {
+            if (f != FIRST) prefetch(sp + VB_AHEAD);
+            if (f != FIRST && s->kind == VB_SCALE_F32) prefetch(sp + VB_AHEAD + 64);
             widen(sp, s->kind, scales);
             if (has_bias) widen(sp + s->scale_seg / 2, s->kind, scales + VB_PANEL);
         }
@@ -189,11 +198,11 @@ VB_INLINE void slice_rows(int R, int planes, int seg, form f, const vb__qslice *
             if (has_bias) fold(R, h, 1, dot, scales, dd, nb, acc);
             else fold(R, h, 0, dot, scales, dd, nb, acc);
         }
-        if (f != PACKED) {
+        if (f != PACKED && f != BYTES) {
             scales += 2 * VB_PANEL;
             bytes += seg * VB_PANEL;
         }
-        if (f == PACKED || f == FIRST) {
+        if (streams(f)) {
             if (++part > s->mask) {
                 part = 0;
                 codes = unit += s->code_unit;
@@ -234,14 +243,15 @@ typedef void block_fn(const vb__qslice *s, const kept *to, block *b, int32_t r0,
         }                                                                                     \
     }
 #define FORMS(planes, seg) \
-    BLOCK(planes, seg, KEPT) BLOCK(planes, seg, PACKED) BLOCK(planes, seg, FIRST) BLOCK(planes, seg, WIDE)
+    BLOCK(planes, seg, KEPT) BLOCK(planes, seg, PACKED) BLOCK(planes, seg, FIRST) BLOCK(planes, seg, WIDE) \
+    BLOCK(planes, seg, BYTES)
 FORMS(1, 16) FORMS(1, 32) FORMS(1, 64) FORMS(2, 16) FORMS(2, 32) FORMS(2, 64)
 
 static block_fn *block_of(int planes, int seg, form f) {
 #define FNS(planes, seg) \
     {block_##planes##_##seg##_KEPT, block_##planes##_##seg##_PACKED, block_##planes##_##seg##_FIRST, \
-     block_##planes##_##seg##_WIDE}
-    static block_fn *const fn[2][3][4] = {{FNS(1, 16), FNS(1, 32), FNS(1, 64)}, {FNS(2, 16), FNS(2, 32), FNS(2, 64)}};
+     block_##planes##_##seg##_WIDE, block_##planes##_##seg##_BYTES}
+    static block_fn *const fn[2][3][5] = {{FNS(1, 16), FNS(1, 32), FNS(1, 64)}, {FNS(2, 16), FNS(2, 32), FNS(2, 64)}};
     return fn[planes - 1][seg / 32][f];
 }
 
@@ -294,13 +304,13 @@ void vb__linear_q_avx2(VB_LINEAR_Q_ARGS) {
     const vb__qpanels *w = g->w;
     const vb__qact *x = g->x;
     int32_t seg = x->seg, planes = x->planes;
-    const int wide = w->code_bits == 8;
     uint8_t *bytes = g->scratch;
     const kept to = {bytes, (float *)(void *)(bytes + SCALES_AT)};
     float *totals = (float *)(void *)(bytes + TOTALS_AT);
     const int64_t panel_total = (int64_t)x->rows * VB_PANEL;
     const int32_t first_rows = pass_rows(x->rows < VB_ROW_BLOCK ? x->rows : VB_ROW_BLOCK, planes);
-    block_fn *opening = block_of(planes, seg, wide ? WIDE : first_rows == x->rows ? PACKED : FIRST);
+    const int alone = first_rows == x->rows, wide = w->code_bits == 8 && !alone;
+    block_fn *opening = block_of(planes, seg, wide ? WIDE : !alone ? FIRST : w->code_bits == 8 ? BYTES : PACKED);
     block_fn *rest = block_of(planes, seg, wide ? WIDE : KEPT);
     for (int32_t p = p0; p < p1; p++) {
         const uint8_t *panel = w->data + p * w->panel_stride;
