@@ -2,159 +2,21 @@
  * A zmm holds four k-values of a panel's 16 outputs and vpdpbusd adds their products with four activations that are
  * broadcast from memory. Two panels share each broadcast: the core multiplies twice a cycle from registers, but only
  * about 1.6 times when every product brings a broadcast of its own.
- *   Few rows (three int8 rows) multiply nibbles where they lie: the high ones in place, 16 times too large, and shifted
- * back as a sum. The stream of weights is all that matters.
- *   More rows go in groups of up to 8 int8 rows: the 16 sums of a segment stay in registers, nibbles become operands in
+ *   Rows go in groups of up to 8 int8 rows: the 16 sums of a segment stay in registers, nibbles become operands in
  * registers, and the float chains lie in L1. Products and stream overlap only if the lines are asked for one by one and
- * evenly, so every few products ask for a line of the part that comes next. */
+ * evenly, so every few products ask for a line of the part that comes next. Fewer than 4 rows are computed as 4: the
+ * stream of weights is all that matters there, and it flows best this way. */
 #include "backend/cpu/x86/linear_avx512.h"
 
 /* Activations lie in groups of 32 or 64 a row; a segment of 16 is half of one. */
 #define WIDTH(seg) ((seg) < 32 ? 32 : (seg))
 
 enum {
-    FEW = 3,   /* int8 rows at most that share a pass over nibbles in place, and */
-    GROUP = 8, /*   over operands in registers */
+    GROUP = 8, /* int8 rows at most whose sums are held together */
     SOON = 4 * 64, /* k-values of the stream between asking and use */
     CHAINS = 2 * GROUP * VB_PANEL, /* floats of one group's chains */
     TOTALS = VB_ROW_BLOCK / (GROUP / 2) * CHAINS /* floats at which the totals start in scratch */
 };
-
-/* ---- few rows ------------------------------------------------------------------------------------------------ */
-
-/* Rows of one call: activations of int8 row i at a + i * step, the next segment a_seg further. */
-typedef struct block {
-    const int8_t *a;
-    const float *dd;
-    const int32_t *sums;
-    int64_t a_seg, plane; /* bytes to the next activation group; from the hi plane to the lo plane */
-    int32_t nb;
-} block;
-
-/* Integer dots of one segment of NP panels for `rows` int8 rows: dot[p * rows + r]. */
-VB_INLINE void dots(int NP, int rows, int planes, int seg, int bits, const uint8_t *codes, int64_t panel,
-                    const int8_t *a, const int8_t *a_low, __m512i *dot) {
-    const __m512i low = _mm512_set1_epi8(0x0f), high = _mm512_set1_epi8((char)0xf0);
-    /* A base of its own for each panel: else gcc keeps the sums of base, stride and constant, one for every k, in vector
-     * registers, and the moves back take the multiplier's port. */
-    const uint8_t *base[2] = {codes, codes + panel};
-    __asm__("" : "+r"(base[0]), "+r"(base[1]));
-    __m512i odd[2 * FEW];
-#pragma GCC unroll 12
-    for (int i = 0; i < NP * rows; i++) {
-        dot[i] = _mm512_setzero_si512();
-        if (bits == 4) odd[i] = _mm512_setzero_si512();
-    }
-#pragma GCC unroll 16
-    for (int k = 0; k < seg; k += bits == 4 ? 8 : 4) {
-        __m512i c0[2], c1[2];
-#pragma GCC unroll 2
-        for (int p = 0; p < NP; p++) {
-            c0[p] = _mm512_loadu_si512(base[p] + k * VB_PANEL * bits / 8);
-            if (bits == 4) {
-                c1[p] = _mm512_and_si512(c0[p], high);
-                c0[p] = _mm512_and_si512(c0[p], low);
-            }
-        }
-#pragma GCC unroll 6
-        for (int r = 0; r < rows; r++) {
-            const int8_t *at = planes == 2 && r & 1 ? a_low + r / 2 * WIDTH(seg) + k : a + r / planes * WIDTH(seg) + k;
-            __m512i x = vb__bcast4(at);
-#pragma GCC unroll 2
-            for (int p = 0; p < NP; p++) dot[p * rows + r] = _mm512_dpbusd_epi32(dot[p * rows + r], c0[p], x);
-            if (bits != 4) continue;
-            x = vb__bcast4(at + 4);
-#pragma GCC unroll 2
-            for (int p = 0; p < NP; p++) odd[p * rows + r] = _mm512_dpbusd_epi32(odd[p * rows + r], c1[p], x);
-        }
-    }
-    if (bits == 4) {
-#pragma GCC unroll 12
-        for (int i = 0; i < NP * rows; i++) dot[i] = _mm512_add_epi32(dot[i], _mm512_srai_epi32(odd[i], 4));
-    }
-}
-
-/* Asks for what the stream of weights needs soon. */
-VB_INLINE void fetch(int NP, int seg, int bits, const uint8_t *codes, int64_t panel_codes, const uint8_t *scales,
-                     int64_t panel_scales) {
-#pragma GCC unroll 2
-    for (int p = 0; p < NP; p++) {
-#pragma GCC unroll 16
-        for (int i = 0; i < seg * VB_PANEL * bits / 8; i += 64)
-            _mm_prefetch(codes + p * panel_codes + i + VB_AHEAD, _MM_HINT_T0);
-        _mm_prefetch(scales + p * panel_scales + VB_AHEAD, _MM_HINT_T0);
-    }
-}
-
-/* One slice of NP panels (the second `panel` bytes after the first) for all R rows; the chains end in
- * total[panel][row][16], panels `panel_total` apart. */
-VB_INLINE void few_rows(int NP, int R, int planes, int seg, int bits, const vb__qslice *s, int64_t panel,
-                        const block *b, int first, float *total, int64_t panel_total) {
-    __m512 acc[2 * FEW];
-#pragma GCC unroll 6
-    for (int i = 0; i < NP * R; i++) acc[i] = _mm512_setzero_ps();
-    const int8_t *a = b->a, *a_low = a + b->plane;
-    const float *dd = b->dd, *ds = dd + R;
-    const int32_t *sums = b->sums;
-    for (int32_t i = 0; i < s->segs; i++) {
-        __m512i dot[2 * FEW];
-        const uint8_t *sp = vb__qslice_scales(s, i);
-        fetch(NP, seg, bits, vb__qslice_codes(s, i), panel, sp, panel);
-        dots(NP, R * planes, planes, seg, bits, vb__qslice_codes(s, i), panel, a, a_low, dot);
-        if (planes == 2) {
-#pragma GCC unroll 6
-            for (int r = 0; r < NP * R; r++)
-                dot[r] = _mm512_add_epi32(_mm512_slli_epi32(dot[2 * r], 8), dot[2 * r + 1]);
-        }
-        if (__builtin_expect(s->offset != 0, 0)) {
-#pragma GCC unroll 6
-            for (int r = 0; r < NP * R; r++)
-                dot[r] = _mm512_sub_epi32(dot[r], _mm512_set1_epi32(s->offset * sums[r % R]));
-        }
-#pragma GCC unroll 2
-        for (int p = 0; p < NP; p++) {
-            __m512 scale = vb__scales16(sp + p * panel, s->kind);
-#pragma GCC unroll 3
-            for (int r = 0; r < R; r++)
-                acc[p * R + r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[p * R + r]),
-                                                 _mm512_mul_ps(scale, _mm512_set1_ps(dd[r])), acc[p * R + r]);
-        }
-        if (s->has_bias) {
-#pragma GCC unroll 2
-            for (int p = 0; p < NP; p++) {
-                __m512 bias = vb__scales16(sp + p * panel + s->scale_seg / 2, s->kind);
-#pragma GCC unroll 3
-                for (int r = 0; r < R; r++)
-                    acc[p * R + r] = _mm512_fmadd_ps(bias, _mm512_set1_ps(ds[r]), acc[p * R + r]);
-            }
-        }
-        dd += 2 * R;
-        ds += 2 * R;
-        sums += R;
-        int64_t step = seg == WIDTH(seg) ? b->a_seg : i & 1 ? b->a_seg - seg : seg;
-        a += step;
-        a_low += step;
-    }
-#pragma GCC unroll 6
-    for (int i = 0; i < NP * R; i++) {
-        float *t = total + i / R * panel_total + i % R * VB_PANEL;
-        _mm512_store_ps(t, first ? acc[i] : _mm512_add_ps(_mm512_load_ps(t), acc[i]));
-    }
-}
-
-typedef void few_fn(const vb__qslice *s, int64_t panel, const block *b, int first, float *total, int64_t panel_total);
-#define FEW_CASE(NP, planes, seg, bits, R)                                                                   \
-    case R: few_rows(NP, R, planes, seg, bits, s, panel, b, first, total, panel_total); break;
-#define FEW_1(NP, planes, seg, bits) FEW_CASE(NP, planes, seg, bits, 1)
-#define FEW_3(NP, planes, seg, bits)                                                                         \
-    FEW_CASE(NP, planes, seg, bits, 1) FEW_CASE(NP, planes, seg, bits, 2) FEW_CASE(NP, planes, seg, bits, 3)
-#define FEW_FN(NP, planes, seg, bits, most)                                                                  \
-    static __attribute__((noinline)) void few_##NP##_##planes##_##seg##_##bits(                              \
-        const vb__qslice *s, int64_t panel, const block *b, int first, float *total, int64_t panel_total) {  \
-        switch (b->nb) { FEW_##most(NP, planes, seg, bits) }                                                 \
-    }
-
-/* ---- more rows ----------------------------------------------------------------------------------------------- */
 
 /* Segments begin .. end-1 of NP panels for some blocks of equally many rows. A block goes in groups that are computed
  * with the same number of rows; what the last group computes beyond the block is not kept. */
@@ -330,8 +192,7 @@ typedef void work_fn(const work *t);
 
 /* ---- entry --------------------------------------------------------------------------------------------------- */
 
-#define EACH(NP, seg, bits)                                                                                  \
-    FEW_FN(NP, 1, seg, bits, 3) FEW_FN(NP, 2, seg, bits, 1) WORK_FN(NP, 1, seg, bits) WORK_FN(NP, 2, seg, bits)
+#define EACH(NP, seg, bits) WORK_FN(NP, 1, seg, bits) WORK_FN(NP, 2, seg, bits)
 EACH(1, 16, 4)
 EACH(1, 16, 8)
 EACH(1, 32, 4)
@@ -351,7 +212,6 @@ EACH(2, 64, 8)
     {BITS(what, NP, planes, 16, end), BITS(what, NP, planes, 32, end), BITS(what, NP, planes, 64, end)}
 #define TABLE(what, end)                                                                                     \
     {{SEGS(what, 1, 1, end), SEGS(what, 1, 2, end)}, {SEGS(what, 2, 1, end), SEGS(what, 2, 2, end)}}
-static few_fn *const few_of[2][2][3][2] = TABLE(few, );
 static work_fn *const work_of[3][2][2][3][2] = {TABLE(work, _4), TABLE(work, _6), TABLE(work, _8)};
 
 /* NP panels for all rows: one block at once, several slice by slice, which then stays in L1. */
@@ -388,22 +248,6 @@ static void all_rows(const vb__linear_q_args *g, int np, int32_t p, float *total
     }
 }
 
-/* Few rows, slice by slice. */
-static void few_rows_all(const vb__linear_q_args *g, int np, int32_t p, float *total, int64_t panel_total) {
-    const vb__qpanels *w = g->w;
-    const vb__qact *x = g->x;
-    const uint8_t *panel = w->data + p * w->panel_stride;
-    block b = {.nb = x->rows, .plane = (int64_t)x->rows * x->width, .a_seg = (int64_t)x->planes * x->rows * x->width};
-    for (int32_t i = 0; i < np; i++) vb__expect_store(g, p + i, 0, x->rows);
-    for (int32_t k = 0; k < w->k; k += VB_SLICE) {
-        vb__qslice s = vb__qslice_of(w, panel, k, x->seg);
-        b.a = vb__qact_block(x, 0) + (int64_t)k * x->planes * x->rows;
-        b.dd = vb__qact_dd(x, 0) + (int64_t)(k / x->seg) * 2 * x->rows;
-        b.sums = vb__qact_sums(x, 0) + (int64_t)(k / x->seg) * x->rows;
-        few_of[np - 1][x->planes - 1][x->seg / 32][w->code_bits == 8](&s, w->panel_stride, &b, k == 0, total, panel_total);
-    }
-}
-
 /* A row of `held` whole panels. */
 VB_INLINE void store_row(int held, float *y, const float *bias, const float *residual, const float *total,
                          int64_t panel_total) {
@@ -431,14 +275,12 @@ static void store(const vb__linear_q_args *g, int32_t p, int32_t held, const flo
 }
 
 void vb__linear_q_avx512(VB_LINEAR_Q_ARGS) {
-    const int32_t rows = g->x->rows, few = rows * g->x->planes <= FEW;
-    const int64_t panel_total = (int64_t)(rows + GROUP) * VB_PANEL;
+    const int64_t panel_total = (int64_t)(g->x->rows + GROUP) * VB_PANEL;
     float *totals = (float *)g->scratch + TOTALS;
     for (int32_t p = p0, np; p < p1; p += np) {
         np = p1 - p < 2 ? 1 : 2;
         float *total = totals + (p - p0) % VB_SPAN * panel_total;
-        if (few) few_rows_all(g, np, p, total, panel_total);
-        else all_rows(g, np, p, total, panel_total);
+        all_rows(g, np, p, total, panel_total);
         int32_t held = (p - p0) % VB_SPAN + np;
         if (held == VB_SPAN || p + np >= p1) store(g, p + np - held, held, totals, panel_total);
     }
