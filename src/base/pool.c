@@ -49,11 +49,11 @@ static void futex_wake(_Atomic uint32_t *word, int n) {
 /* The low half of the gate (x86 is little-endian). */
 static _Atomic uint32_t *gate_word(vb__pool *p) { return (_Atomic uint32_t *)(void *)&p->gate; }
 
-/* Chunks that shrink with what is left: few of them, and yet the threads end together. */
+/* Each chunk is an even share of what is left: few of them, and yet the threads end together. */
 static void take_shrinking(vb__pool *p, int32_t thread) {
     int32_t n = p->n_items, grain = p->grain, begin = atomic_load_explicit(&p->next, memory_order_relaxed);
     while (begin < n) {
-        int32_t some = (n - begin) / (2 * p->threads) / grain * grain, end = begin + (some < grain ? grain : some);
+        int32_t some = (n - begin) / p->threads / grain * grain, end = begin + (some < grain ? grain : some);
         if (!atomic_compare_exchange_weak_explicit(&p->next, &begin, end, memory_order_relaxed, memory_order_relaxed))
             continue;
         p->fn(p->ctx, begin, end < n ? end : n, thread);
