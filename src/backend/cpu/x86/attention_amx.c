@@ -27,6 +27,9 @@ typedef struct scratch {
     _Alignas(64) float l[16 * 16];
     _Alignas(64) uint8_t ones[16 * 64];
     _Alignas(64) uint8_t v_tail[32 * 64]; /* the last dim % 16 columns of V, padded with zeros */
+    /* Memory that is needed next, asked for a few lines at a time: many at once fill the line buffers and stop the core. */
+    const uint8_t *ahead;
+    int32_t lines, per_step;
 } scratch;
 _Static_assert(sizeof(scratch) <= VB_ATTN_SCRATCH, "the scratch of a tile kernel");
 
@@ -51,14 +54,21 @@ static void round_queries(const vb__attn_tile *t, uint8_t *q, int32_t lanes) {
     }
 }
 
-/* Asks for `bytes` of memory that is needed next; spread over the tile products of the first group of lanes.
- */
-static inline void fetch(const uint8_t *p, int32_t bytes) {
-    for (int32_t i = 0; i < bytes; i += 64) _mm_prefetch((const char *)p + i, _MM_HINT_T1);
+static inline void expect(scratch *s, const uint8_t *p, int32_t bytes, int32_t steps) {
+    s->ahead = p;
+    s->lines = p == NULL ? 0 : bytes / 64;
+    s->per_step = (s->lines + steps - 1) / steps;
+}
+static inline void ask(scratch *s) {
+    int32_t n = s->per_step < s->lines ? s->per_step : s->lines;
+    const uint8_t *p = s->ahead;
+    for (int32_t i = 0; i < n; i++) _mm_prefetch((const char *)p + i * 64, _MM_HINT_T1);
+    s->ahead = p + n * 64;
+    s->lines -= n;
 }
 
 /* Scores of 16 lanes: four tiles of keys at once. */
-static void scores_one(const uint8_t *q, const uint8_t *k, int32_t dim, float *s, const uint8_t *ahead) {
+static void scores_one(scratch *work, const uint8_t *q, const uint8_t *k, int32_t dim, float *s) {
     int64_t tile = dim * 32;
     VB_TILE_ZERO(0);
     VB_TILE_ZERO(1);
@@ -74,9 +84,7 @@ static void scores_one(const uint8_t *q, const uint8_t *k, int32_t dim, float *s
         VB_TILE_DPBF16(2, 4, 6);
         VB_TILE_LOAD(7, k + 3 * tile, 64);
         VB_TILE_DPBF16(3, 4, 7);
-        if (ahead == NULL) continue;
-        fetch(ahead, 4096);
-        ahead += 4096;
+        ask(work);
     }
     VB_TILE_STORE(0, s, SS * 4);
     VB_TILE_STORE(1, s + 16, SS * 4);
@@ -85,7 +93,7 @@ static void scores_one(const uint8_t *q, const uint8_t *k, int32_t dim, float *s
 }
 
 /* Scores of 32 lanes: two tiles of keys at once. */
-static void scores_two(const uint8_t *q, const uint8_t *k, int32_t dim, float *s, const uint8_t *ahead) {
+static void scores_two(scratch *work, const uint8_t *q, const uint8_t *k, int32_t dim, float *s) {
     int64_t tile = dim * 32;
     for (int32_t half = 0; half < 2; half++, s += 32) {
         const uint8_t *a = q, *b = k + half * 2 * tile;
@@ -102,9 +110,7 @@ static void scores_two(const uint8_t *q, const uint8_t *k, int32_t dim, float *s
             VB_TILE_LOAD(5, a + 16 * QS, QS);
             VB_TILE_DPBF16(2, 5, 6);
             VB_TILE_DPBF16(3, 5, 7);
-            if (ahead == NULL) continue;
-            fetch(ahead, 2048);
-            ahead += 2048;
+            ask(work);
         }
         VB_TILE_STORE(0, s, SS * 4);
         VB_TILE_STORE(1, s + 16, SS * 4);
@@ -116,6 +122,7 @@ static void scores_two(const uint8_t *q, const uint8_t *k, int32_t dim, float *s
 static void softmax(const vb__attn_tile *t, scratch *s, int32_t lanes) {
     for (int32_t i = 0; i < lanes; i++) {
         __m512i p[4];
+        ask(s);
         s->lanes.mb[i] = attn_softmax_lane(s->s + i * SS, t->scale, s->lanes.seen[i], p);
         _mm512_store_si512(s->p + i * PS, narrow(p[0], p[1]));
         _mm512_store_si512(s->p + i * PS + 64, narrow(p[2], p[3]));
@@ -137,7 +144,7 @@ static inline void fold_columns(const float *ob, const attn_lanes *f, int32_t la
 /* The values' product of up to two groups of lanes from `lane`. Tiles are folded RING - 1 tiles after they
  * were computed, so that a load does not wait for the store of a tile. */
 static void values(scratch *s, int32_t lane, int32_t lanes, const uint8_t *v, int64_t vs, int32_t tiles,
-                   float *o, int64_t os, bool copy, const uint8_t *ahead) {
+                   float *o, int64_t os, bool copy) {
     const uint8_t *p = s->p + lane * PS;
     bool two = lanes > 16;
     VB_TILE_LOAD(4, p, PS);
@@ -162,7 +169,7 @@ static void values(scratch *s, int32_t lane, int32_t lanes, const uint8_t *v, in
             }
             VB_TILE_STORE(0, c, 64);
             if (two) VB_TILE_STORE(1, c + 256, 64);
-            if (ahead != NULL) fetch(ahead + j * 2048, 2048);
+            ask(s);
         }
         int32_t i = j - (RING - 1);
         if (i < 0) continue;
@@ -196,11 +203,15 @@ static void one_block(const vb__attn_tile *t, scratch *s, int32_t b, const uint8
                       bool first) {
     int32_t lanes = t->rows * t->heads, dim = t->dim;
     const uint8_t *k = t->pages[b] + t->k_off, *v = k + 128 * dim;
+    /* The first block asks for its own V as it goes; then K and V of the next one, which lie together, spread over all steps. */
+    int32_t groups = (lanes + 31) / 32, scoring = groups * 2 * ((dim + 31) / 32), rest = lanes + groups * (dim / 16);
+    if (first) expect(s, v, 128 * dim, scoring);
+    else expect(s, next, 256 * dim, scoring + rest);
     for (int32_t i = 0; i < lanes; i += 32) {
-        const uint8_t *ahead = i == 0 ? v : NULL;
-        if (lanes - i > 16) scores_two(s->q + i * QS, k, dim, s->s + i * SS, ahead);
-        else scores_one(s->q + i * QS, k, dim, s->s + i * SS, ahead);
+        if (lanes - i > 16) scores_two(s, s->q + i * QS, k, dim, s->s + i * SS);
+        else scores_one(s, s->q + i * QS, k, dim, s->s + i * SS);
     }
+    if (first) expect(s, next, 256 * dim, rest);
     softmax(t, s, lanes);
     sums(s, lanes);
     attn_fold_factors(&s->lanes, lanes, part, part + vb__attn_round16(lanes), first);
@@ -209,8 +220,8 @@ static void one_block(const vb__attn_tile *t, scratch *s, int32_t b, const uint8
     for (int32_t i = 0; i < lanes; i += 32) {
         int32_t n = lanes - i < 32 ? lanes - i : 32;
         float *o = vb__attn_part_o(part, lanes, i, dim);
-        values(s, i, n, v, dim * 4, dim / 16, o, os, first, i == 0 ? next : NULL);
-        if (dim % 16 != 0) values(s, i, n, s->v_tail, 64, 1, o + dim / 16 * 16, os, first, NULL);
+        values(s, i, n, v, dim * 4, dim / 16, o, os, first);
+        if (dim % 16 != 0) values(s, i, n, s->v_tail, 64, 1, o + dim / 16 * 16, os, first);
     }
 }
 
