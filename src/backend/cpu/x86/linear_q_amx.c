@@ -159,7 +159,7 @@ typedef struct place {
 } place;
 
 /* Segments that a stream knows in advance: those it reads, and those it asks for. */
-#define FAR(bytes) (VB_FAR / (bytes))
+#define FAR(bytes) (2 * VB_FAR / (bytes)) /* four places of memory at a time need more than one */
 #define NEAR(bytes) (VB_NEAR / (bytes))
 #define LOOK(bytes) (AHEAD + EARLY + FAR(bytes))
 
