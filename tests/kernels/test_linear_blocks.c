@@ -2,7 +2,7 @@
  * embedding against an oracle that reads codes and scales as the file has them. */
 #include "linear_support.h"
 
-enum { MAX_ROWS = 64 };
+enum { MAX_ROWS = 101 };
 static int n_levels;
 
 typedef struct format {
@@ -83,11 +83,11 @@ static void oracle(const vb__matrix *m, const float *x, int rows, int activation
 }
 
 static void check(int which, int n, int k, int extreme, int activations) {
-    static const int counts[] = {1, 2, 5, 16, 33};
+    static const int counts[] = {1, 2, 5, 16, MAX_ROWS};
     vb__matrix m = blocks_matrix(which, n, k, extreme);
     float *x = malloc((size_t)(MAX_ROWS * k) * 4), *y = malloc((size_t)(MAX_ROWS * n) * 4), *want = malloc((size_t)(MAX_ROWS * n) * 4);
     for (int i = 0; i < MAX_ROWS * k; i++) x[i] = value(extreme == 1 ? 1 : 0);
-    oracle(&m, x, 33, activations, want);
+    oracle(&m, x, MAX_ROWS, activations, want);
     for (int level = 0; level < n_levels; level++) {
         vb__cpu_backend *be = backend(level, 1 + level % 2, activations, MAX_ROWS, k);
         vb__weight *w;

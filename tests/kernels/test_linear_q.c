@@ -47,7 +47,7 @@ static int check_matrix(const vb__matrix *m, int values, int activations, const 
 }
 
 static const int few[] = {1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 31, 33, 50};
-static const int tail[] = {1, 16, 41};
+static const int tail[] = {1, 16, 101};
 
 static void every_format_gives_the_contracts_bits(void **state) {
     (void)state;

@@ -33,6 +33,7 @@ VB_INLINE void vb__dpbusd_2(__m512i *acc0, __m512i *acc1, __m512i codes0, __m512
 }
 /* Asks for a line; keeps its place among the products. */
 VB_INLINE void vb__ask(const uint8_t *p) { __asm__ volatile("prefetcht0 %0" : : "m"(*p)); }
+VB_INLINE void vb__ask_far(const uint8_t *p) { __asm__ volatile("prefetcht1 %0" : : "m"(*p)); }
 VB_INLINE void vb__ask_to_write(const float *p) { __asm__ volatile("prefetchw %0" : : "m"(*p)); }
 /* Values of their own: copies of one vector would take these ports too. */
 VB_INLINE void vb__zero(__m512i *v) { __asm__("vpxord %x0, %x0, %x0" : "=v"(*v)); }
