@@ -295,18 +295,19 @@ typedef struct sweep {
 
 /* Results of row r of a span; asks for what a later row needs. r is negative before the first row. */
 VB_INLINE void sweep_store(const sweep *t, int32_t r) {
-    float *y = t->y + r * t->ys;
-    const float *residual = t->residual + r * t->rs, *span = t->span + r * VB_PANEL;
-    if (r + SOON_ROWS >= 0) {
+    const int32_t soon = r + SOON_ROWS;
+    if (soon >= 0) {
+        const float *residual = t->residual == NULL ? NULL : t->residual + soon * t->rs;
 #pragma GCC unroll 4
-        for (int i = 0; i < VB_SPAN; i++) vb__ask_to_write(y + SOON_ROWS * t->ys + i * VB_PANEL);
-        for (int i = 0; i < VB_SPAN && t->residual != NULL; i++)
-            vb__ask((const uint8_t *)(residual + SOON_ROWS * t->rs + i * VB_PANEL));
-        for (int i = 0; i < VB_SPAN / 2; i++) vb__ask((const uint8_t *)(span + SOON_ROWS * VB_PANEL + i * t->panel_total));
+        for (int i = 0; i < VB_SPAN; i++) vb__ask_to_write(t->y + soon * t->ys + i * VB_PANEL);
+        for (int i = 0; i < VB_SPAN && residual != NULL; i++) vb__ask((const uint8_t *)(residual + i * VB_PANEL));
+        for (int i = 0; i < VB_SPAN / 2; i++)
+            vb__ask((const uint8_t *)(t->span + soon * VB_PANEL + i * t->panel_total));
     }
     if (r < 0) return;
-    if (t->residual == NULL) store_row(VB_SPAN, y, NULL, NULL, span, t->panel_total);
-    else store_row(VB_SPAN, y, NULL, residual, span, t->panel_total);
+    const float *span = t->span + r * VB_PANEL;
+    if (t->residual == NULL) store_row(VB_SPAN, t->y + r * t->ys, NULL, NULL, span, t->panel_total);
+    else store_row(VB_SPAN, t->y + r * t->ys, NULL, t->residual + r * t->rs, span, t->panel_total);
 }
 
 VB_INLINE void sweep_rows(int NP, int planes, int seg, const sweep *t) {
