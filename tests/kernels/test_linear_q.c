@@ -74,6 +74,19 @@ static void ragged_shapes(void **state) {
             }
 }
 
+/* Slices of one and two segments under one to three blocks of rows: fewer products than run ahead of their chains. */
+static void short_slices(void **state) {
+    (void)state;
+    static const int ks[] = {32, 64, 128, 544, 576, 640}, rows[] = {16, 17, 20, 33};
+    for (size_t i = 0; i < sizeof ks / sizeof *ks; i++)
+        for (int bits = 4; bits <= 8; bits += 4)
+            for (int act = 8; act <= 16; act += 8) {
+                vb__matrix m = affine_matrix(40, ks[i], bits, ks[i] % 64 ? 32 : 64, VB_SCALE_BF16, 0);
+                assert_false(check_matrix(&m, 0, act, rows, 4));
+                matrix_free(&m);
+            }
+}
+
 static void extreme_values(void **state) {
     (void)state;
     for (int i = 0; i < 24; i++) {
@@ -260,7 +273,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(saturated_activations),
         cmocka_unit_test(one_call_many_products),
         cmocka_unit_test(planted_fault_is_caught),
-        cmocka_unit_test(argmax_beside_the_product),
+        cmocka_unit_test(short_slices), cmocka_unit_test(argmax_beside_the_product),
         cmocka_unit_test(bad_matrices_are_refused),
         cmocka_unit_test(packing_survives_lack_of_memory),
     };

@@ -297,6 +297,7 @@ VB_INLINE void blocks(int planes, int seg, int bits, const vb__linear_q_args *g,
     } while (0)
             for (int i = 0; i < AHEAD; i++) {
                 NEXT_PRODUCT();
+                if (t.codes == NULL) break; /* a short slice has fewer */
                 multiply(seg, t.codes, t.a);
                 multiply_low(planes, seg, t.a, t.plane, t.to);
             }
