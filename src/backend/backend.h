@@ -165,7 +165,8 @@ typedef struct vb__backend_ops {
     /* ops/linear_bf16.h, ops/linear_q.h: n_outs products of the same input; quantises x once. w->k equal. */
     void (*linear)(vb__backend *be, const float *x, int64_t xs, int32_t rows, const vb__linear_out *outs,
                    int32_t n_outs);
-    /* linear with one product, then argmax of its rows, taken while they are in cache. Host outputs; waits. */
+    /* linear with one product (no bias, no residual), then argmax of its rows, taken while they are in cache; y may be NULL
+     * when nobody wants the product itself. Host outputs; waits. */
     void (*linear_argmax)(vb__backend *be, const float *x, int64_t xs, int32_t rows, const vb__linear_out *out,
                           int32_t *ids, uint8_t *finite);
     /* ops/rmsnorm.h: items of n contiguous elements, item i at x + i*xs. */

@@ -7,6 +7,7 @@
 #include "backend/cpu/limits_measure.h"
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "engine/sample_rows.h"
 #include "engine/sampling_options.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,16 +89,14 @@ static vb_err call(bench *b, int32_t rows, int32_t certain, int32_t logits, int3
     if (logits > 0) {
         for (int32_t i = 0; i < logits; i++) e->hidden_rows[i] = i;
         m->be->ops->gather_rows(m->be, e->logit_hidden, hidden, e->hidden, hidden, e->hidden_rows, logits, hidden);
-        int32_t best[VB_LOGIT_ROWS];
-        uint8_t finite[VB_LOGIT_ROWS];
-        vb__logits_best(m, e->logit_hidden, logits, e->logits, best, finite);
-        VB_TRY(m->be->ops->sync(m->be, err));
+        vb__row_logits l = {.best = true}; /* a greedy answer whose logits nobody asked for */
+        VB_TRY(vb__row_logits_make(e, e->logit_hidden, logits, &l, err));
         double t0 = vb__now();
         for (int32_t i = 0; i < logits; i++) {
             vb__sample c;
-            const vb__sample_row row = {.logits = e->logits + (int64_t)i * m->cfg.vocab, .options = &b->greedy,
-                                        .token_mask = b->mask, .position = pos0 + rows - logits + i, .top_logprobs = -1,
-                                        .known_best = finite[i] != 0, .best = best[i]};
+            vb__sample_row row = {.options = &b->greedy, .token_mask = b->mask, .position = pos0 + rows - logits + i,
+                                  .top_logprobs = -1};
+            vb__row_logits_take(e, &l, i, &row);
             VB_TRY(vb__sampler_pick(e->samplers[0], &row, &c, err));
             b->ids[i] = c.id;
         }

@@ -287,20 +287,19 @@ static void add_row(draft_rows *d, int32_t of, int32_t depth) {
     d->depth[d->n++] = depth;
 }
 
-/* From the logits of the rows and what vb__logits_best says of them. */
-static vb_err choose_drafts(vb__engine *e, vb__step_seq *const *plan, const draft_rows *d, const int32_t *best,
-                            const uint8_t *finite) {
-    int32_t v = e->model->cfg.vocab;
+/* Row i of the drafter's for the sampler, without its logits. */
+static vb__sample_row draft_row(const vb__engine *e, vb__step_seq *const *plan, const draft_rows *d, int32_t i) {
+    const vb__req *r = plan[d->of[i]]->slot->req;
+    return vb__request_row(e, r, r->fed + d->depth[i], -1);
+}
+
+static vb_err choose_drafts(vb__engine *e, vb__step_seq *const *plan, const draft_rows *d, const vb__row_logits *l) {
     vb__sample_row rows[VB_LOGIT_ROWS];
     vb__sample made[VB_LOGIT_ROWS];
     vb_error why[VB_LOGIT_ROWS];
-    VB_TRY(e->be->ops->sync(e->be, NULL));
     for (int32_t i = 0; i < d->n; i++) {
-        const vb__req *r = plan[d->of[i]]->slot->req;
-        rows[i] = (vb__sample_row){.logits = e->logits + (int64_t)i * v, .options = &r->p.sampling, .token_mask = e->token_mask,
-                                   .bias = r->p.logit_bias, .n_bias = r->p.n_logit_bias, .counts = r->counting ? &r->counts : NULL,
-                                   .position = r->fed + d->depth[i], .choice = r->p.choice, .top_logprobs = -1,
-                                   .known_best = finite[i] != 0, .best = best[i]};
+        rows[i] = draft_row(e, plan, d, i);
+        vb__row_logits_take(e, l, i, &rows[i]);
     }
     vb__sample_rows(e, rows, d->n, made, why);
     for (int32_t i = 0; i < d->n; i++) {
@@ -308,6 +307,17 @@ static vb_err choose_drafts(vb__engine *e, vb__step_seq *const *plan, const draf
         e->row_tokens[plan[d->of[i]]->row0 + 1 + d->depth[i]] = made[i].id;
     }
     return VB_OK;
+}
+
+/* The same from final-normed hidden rows. */
+static vb_err choose_from_hidden(vb__engine *e, vb__step_seq *const *plan, const draft_rows *d, const float *hidden) {
+    vb__row_logits l = {0};
+    for (int32_t i = 0; i < d->n; i++) {
+        const vb__sample_row row = draft_row(e, plan, d, i);
+        vb__row_logits_want(&l, &row);
+    }
+    VB_TRY(vb__row_logits_make(e, hidden, d->n, &l, NULL));
+    return choose_drafts(e, plan, d, &l);
 }
 
 /* Whether a planned slot of the round is the given kind's. */
@@ -345,10 +355,7 @@ static vb_err propose_mtp(vb__engine *e, vb__step_seq *const *plan, int32_t n) {
             plan[k]->slot->draft->mtp_rows = plan[k]->slot->req->fed;
             plan[k]->slot->draft->mtp_last = false;
         }
-        int32_t best[VB_LOGIT_ROWS];
-        uint8_t finite[VB_LOGIT_ROWS];
-        vb__logits_best(m, out, rows.n, e->logits, best, finite);
-        VB_TRY(choose_drafts(e, plan, &rows, best, finite));
+        VB_TRY(choose_from_hidden(e, plan, &rows, out));
     }
 }
 
@@ -369,10 +376,7 @@ static vb_err propose_dflash(vb__engine *e, vb__step_seq *const *plan, int32_t n
     }
     VB_TRY(vb__dflash_block(d->dflash, d->dflash_rows, n, d->block_hidden, NULL));
     e->be->ops->gather_rows(e->be, e->logit_hidden, h, d->block_hidden, h, idx, wanted.n, h);
-    int32_t best[VB_LOGIT_ROWS];
-    uint8_t finite[VB_LOGIT_ROWS];
-    vb__logits_best(e->model, e->logit_hidden, wanted.n, e->logits, best, finite);
-    return choose_drafts(e, plan, &wanted, best, finite);
+    return choose_from_hidden(e, plan, &wanted, e->logit_hidden);
 }
 
 /* A whole model runs one sequence at a time: each lags behind by a length of its own. */
@@ -383,10 +387,11 @@ static vb_err propose_model(vb__engine *e, vb__step_seq *const *plan, int32_t n)
             draft_rows row = {.of = {k}, .depth = {i}, .n = 1};
             VB_TRY(vb__draft_model_next(e->drafting->model, plan[k]->slot->draft->mseq, r->tokens, r->fed + 1,
                                         e->row_tokens + plan[k]->row0 + 1, i, e->logits, NULL));
-            int32_t best, v = e->model->cfg.vocab;
-            uint8_t finite;
-            e->be->ops->argmax(e->be, e->logits, v, 1, v, &best, &finite);
-            VB_TRY(choose_drafts(e, plan, &row, &best, &finite));
+            int32_t v = e->model->cfg.vocab;
+            vb__row_logits l = {.logits = e->logits};
+            e->be->ops->argmax(e->be, e->logits, v, 1, v, l.id, l.finite);
+            VB_TRY(e->be->ops->sync(e->be, NULL));
+            VB_TRY(choose_drafts(e, plan, &row, &l));
         }
     }
     return VB_OK;

@@ -1,6 +1,46 @@
 /* A greedy choice that argmax has made already costs nothing; other rows cost up to a millisecond each for a large
  * vocabulary, which is much beside a step that many rows share. Rows go to groups, one sampler (workspace) for each. */
 #include "engine/sample_rows.h"
+#include <string.h>
+
+vb__sample_row vb__request_row(const vb__engine *e, const vb__req *r, int32_t position, int32_t top_logprobs) {
+    return (vb__sample_row){.options = &r->p.sampling, .token_mask = e->token_mask, .bias = r->p.logit_bias,
+                            .n_bias = r->p.n_logit_bias, .counts = r->counting ? &r->counts : NULL, .position = position,
+                            .choice = r->p.choice, .top_logprobs = top_logprobs};
+}
+
+void vb__row_logits_want(vb__row_logits *l, const vb__sample_row *row) {
+    if (vb__sampler_wants_best(row)) l->best = true;
+    else l->read = true;
+}
+
+vb_err vb__row_logits_make(vb__engine *e, const float *hidden, int32_t rows, vb__row_logits *l, vb_error *err) {
+    vb_check(rows <= VB_LOGIT_ROWS);
+    memset(l->finite, 0, sizeof l->finite);
+    l->logits = e->logits;
+    if (!l->best) {
+        vb__logits(e->model, hidden, rows, e->logits);
+        return e->be->ops->sync(e->be, err);
+    }
+    vb__logits_best(e->model, hidden, rows, l->read ? e->logits : NULL, l->id, l->finite);
+    VB_TRY(e->be->ops->sync(e->be, err));
+    if (l->read) return VB_OK;
+    l->logits = NULL;
+    for (int32_t i = 0; i < rows && l->logits == NULL; i++) { /* hardly ever: an id without a token, or NaN */
+        bool token = e->token_mask == NULL || (e->token_mask[l->id[i] / 32] >> (l->id[i] % 32) & 1) != 0;
+        if (l->finite[i] != 0 && token) continue;
+        vb__logits(e->model, hidden, rows, e->logits);
+        VB_TRY(e->be->ops->sync(e->be, err));
+        l->logits = e->logits;
+    }
+    return VB_OK;
+}
+
+void vb__row_logits_take(const vb__engine *e, const vb__row_logits *l, int32_t i, vb__sample_row *row) {
+    row->logits = l->logits == NULL ? NULL : l->logits + (int64_t)i * e->model->cfg.vocab;
+    row->known_best = l->finite[i] != 0;
+    row->best = row->known_best ? l->id[i] : 0;
+}
 
 typedef struct pick_ctx {
     vb__engine *e;

@@ -491,10 +491,14 @@ static vb_err pick(vb__sampler *s, const vb__sample_row *r, vb__sample *out, vb_
     return VB_OK;
 }
 
-bool vb__sampler_known(const vb__sample_row *r) {
+bool vb__sampler_wants_best(const vb__sample_row *r) {
     const vb_sampling *o = r->options;
-    return r->known_best && o->temperature < 1e-5f && r->n_bias == 0 && r->grammar_mask == NULL && r->top_logprobs < 0 &&
-           (r->counts == NULL || !vb__sampling_needs_counts(o)) &&
+    return o->temperature < 1e-5f && r->n_bias == 0 && r->grammar_mask == NULL && r->top_logprobs < 0 &&
+           (r->counts == NULL || !vb__sampling_needs_counts(o));
+}
+
+bool vb__sampler_known(const vb__sample_row *r) {
+    return r->known_best && vb__sampler_wants_best(r) &&
            (r->token_mask == NULL || (r->token_mask[r->best / 32] >> (r->best % 32) & 1) != 0);
 }
 

@@ -49,6 +49,8 @@ VB_MUST_USE vb_err vb__sampler_pick(vb__sampler *s, const vb__sample_row *row, v
 
 /* True when the choice is known without reading the row: greedy, nothing edits the row, and its best id has a token. */
 bool vb__sampler_known(const vb__sample_row *row);
+/* True when it will be, if the best logit is of an id that has a token: logits, known_best and best are not looked at. */
+bool vb__sampler_wants_best(const vb__sample_row *row);
 
 /* True when the options need token counts. */
 bool vb__sampling_needs_counts(const vb_sampling *o);

@@ -272,14 +272,12 @@ static bool accept_token(vb__engine *e, vb__req *r, const vb__sample *c) {
     return end || stop != NULL || length;
 }
 
-/* Row `i` of a request's block, behind i accepted drafts, for the sampler. False when it will not be sampled from. */
-static bool ready_row(vb__engine *e, step_seq *s, int32_t i, const float *logits, int32_t best, bool finite, vb__sample_row *row) {
+/* Row `i` of a request's block, behind i accepted drafts, for the sampler; its logits are row `k`. False when it will not be sampled from. */
+static bool ready_row(vb__engine *e, step_seq *s, int32_t i, const vb__row_logits *l, int32_t k, vb__sample_row *row) {
     const vb__req *r = s->slot->req;
-    int32_t position = r->fed + s->known - 1 + i;
-    report_logits(s->slot->req, logits, e->model->cfg.vocab, position);
-    *row = (vb__sample_row){.logits = logits, .options = &r->p.sampling, .token_mask = e->token_mask, .bias = r->p.logit_bias,
-                            .n_bias = r->p.n_logit_bias, .counts = r->counting ? &r->counts : NULL, .position = position,
-                            .choice = r->p.choice, .top_logprobs = r->p.top_logprobs, .known_best = finite, .best = best};
+    *row = vb__request_row(e, r, r->fed + s->known - 1 + i, r->p.top_logprobs);
+    vb__row_logits_take(e, l, k, row);
+    report_logits(s->slot->req, row->logits, e->model->cfg.vocab, (int32_t)row->position);
     s->over = r->error != VB_OK;
     return !s->over;
 }
@@ -309,7 +307,7 @@ typedef struct wanted_row {
 } wanted_row;
 
 /* Rows in rounds: the next one of every request, which waits for the choice at the one before it. */
-static void sample(vb__engine *e, step_seq *plan, const wanted_row *todo, int32_t count, const int32_t *best, const uint8_t *finite) {
+static void sample(vb__engine *e, step_seq *plan, const wanted_row *todo, int32_t count, const vb__row_logits *l) {
     vb__sample_row rows[VB_LOGIT_ROWS];
     vb__sample made[VB_LOGIT_ROWS];
     vb_error why[VB_LOGIT_ROWS];
@@ -319,19 +317,18 @@ static void sample(vb__engine *e, step_seq *plan, const wanted_row *todo, int32_
         int32_t n = 0, seq = -1;
         for (int32_t k = 0; k < count; k++) {
             step_seq *s = &plan[todo[k].seq];
-            const float *logits = e->logits + (int64_t)k * vocab;
             if (done[k] || todo[k].seq == seq) continue;
             done[k] = true;
             left--;
             if (s->over) continue;
             int32_t behind = todo[k].row - (s->known - 1), position = s->slot->req->fed + todo[k].row;
             if (!s->samples || behind < 0) {
-                if (position >= s->slot->req->logits_from) report_logits(s->slot->req, logits, vocab, position);
+                if (position >= s->slot->req->logits_from) report_logits(s->slot->req, l->logits + (int64_t)k * vocab, vocab, position);
                 continue;
             }
             seq = todo[k].seq;
             of[n] = k;
-            n += ready_row(e, s, behind, logits, best[k], finite[k] != 0, &rows[n]);
+            n += ready_row(e, s, behind, l, k, &rows[n]);
         }
         vb__sample_rows(e, rows, n, made, why);
         for (int32_t i = 0; i < n; i++) {
@@ -346,6 +343,7 @@ static vb_err choose(vb__engine *e, step_seq *plan, int32_t n, vb_error *err) {
     const vb__model *m = e->model;
     wanted_row todo[VB_LOGIT_ROWS];
     int32_t idx[VB_LOGIT_ROWS], count = 0;
+    vb__row_logits logits = {0};
     int32_t i = 0, row = -1;
     for (;;) {
         /* The next wanted row; rows of a request that is over are left out. */
@@ -359,6 +357,9 @@ static vb_err choose(vb__engine *e, step_seq *plan, int32_t n, vb_error *err) {
             if (row < end && !s->over) {
                 todo[count] = (wanted_row){i, row};
                 idx[count++] = s->hidden0 + row - s->hidden_first;
+                const vb__sample_row as = vb__request_row(e, r, 0, r->p.top_logprobs);
+                vb__row_logits_want(&logits, &as);
+                if (r->p.on_logits != NULL) logits.read = true;
                 row++;
                 more = true;
                 break;
@@ -369,11 +370,9 @@ static vb_err choose(vb__engine *e, step_seq *plan, int32_t n, vb_error *err) {
         if (count == VB_LOGIT_ROWS || (!more && count > 0)) {
             m->be->ops->gather_rows(m->be, e->logit_hidden, m->cfg.hidden, e->hidden, m->cfg.hidden, idx, count,
                                     m->cfg.hidden);
-            int32_t best[VB_LOGIT_ROWS];
-            uint8_t finite[VB_LOGIT_ROWS];
-            vb__logits_best(m, e->logit_hidden, count, e->logits, best, finite);
-            VB_TRY(m->be->ops->sync(m->be, err));
-            sample(e, plan, todo, count, best, finite);
+            VB_TRY(vb__row_logits_make(e, e->logit_hidden, count, &logits, err));
+            sample(e, plan, todo, count, &logits);
+            logits = (vb__row_logits){0};
             count = 0;
         }
         if (!more) return VB_OK;

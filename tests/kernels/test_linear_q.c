@@ -188,17 +188,17 @@ static void planted_fault_is_caught(void **state) {
 static void argmax_beside_the_product(void **state) {
     (void)state;
     enum { N = 5000, K = 128, ROWS = 70 };
-    vb__matrix m = affine_matrix(N, K, 4, 64, VB_SCALE_BF16, 0);
+    vb__matrix m = affine_matrix(N, K, 4, 64, VB_SCALE_BF16, 0), plain = plain_matrix(VB_MATRIX_BF16, N, K, 0);
     float *x = vb__alloc_aligned(VB_TAG_SCRATCH, ROWS * K * 4), *y[2];
     for (int i = 0; i < 2; i++) y[i] = vb__alloc_aligned(VB_TAG_SCRATCH, (size_t)ROWS * N * 4);
     for (int i = 0; i < ROWS * K; i++) x[i] = i / K == 2 ? 0.0f : value(0); /* row 2: all logits 0 */
     x[3 * K + 5] = NAN;
     x[69 * K] = INFINITY;
     for (int level = 0; level < n_levels; level++)
-        for (int threads = 1; threads <= 3; threads++) {
-            vb__cpu_backend *be = backend(level, threads, 8, ROWS, K);
+        for (int kind = 0; kind < 6; kind++) { /* 1 to 3 threads, quantised or not */
+            vb__cpu_backend *be = backend(level, 1 + kind / 2, 8, ROWS, K);
             vb__weight *w;
-            assert_int_equal(vb__cpu_weight_create(&be->base, &m, &w, NULL), VB_OK);
+            assert_int_equal(vb__cpu_weight_create(&be->base, kind % 2 ? &plain : &m, &w, NULL), VB_OK);
             static const int counts[] = {1, 2, 5, 16, ROWS};
             for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
                 int32_t rows = counts[c], ids[2][ROWS];
@@ -213,6 +213,12 @@ static void argmax_beside_the_product(void **state) {
                 assert_memory_equal(y[0], y[1], (size_t)rows * N * 4);
                 assert_memory_equal(ids[0], ids[1], (size_t)rows * 4);
                 assert_memory_equal(finite[0], finite[1], (size_t)rows);
+                vb__linear_out unwanted = {w, NULL, NULL, 0, NULL, 0}; /* the product itself */
+                memset(ids[1], 0xff, sizeof ids[1]);
+                memset(finite[1], 0xff, sizeof finite[1]);
+                vb__cpu_linear_argmax(&be->base, x, K, rows, &unwanted, ids[1], finite[1]);
+                assert_memory_equal(ids[0], ids[1], (size_t)rows * 4);
+                assert_memory_equal(finite[0], finite[1], (size_t)rows);
                 if (rows > 3) assert_true(ids[0][2] == 0 && finite[0][2] == 1 && finite[0][3] == 0);
             }
             vb__cpu_weight_destroy(&be->base, w);
@@ -221,6 +227,7 @@ static void argmax_beside_the_product(void **state) {
     for (int i = 0; i < 2; i++) vb__free(y[i]);
     vb__free(x);
     matrix_free(&m);
+    matrix_free(&plain);
 }
 
 static void bad_matrices_are_refused(void **state) {

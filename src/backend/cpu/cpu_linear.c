@@ -13,7 +13,9 @@ enum {
     FORMS = 4,                 /* of an input: bf16, and quantised in groups of 16, 32 and 64 */
     GRAIN = 4,                 /* panels of the smallest share of a thread */
     BEST_ROWS = 64,            /* rows of one pass of linear_argmax */
-    BEST_PANELS = 128,         /* panels made before their argmax is taken: 16 rows of them lie in L2 */
+    BEST_PANELS = 128,         /* panels made at most before their argmax is taken, and */
+    BEST_BYTES = 128 << 10,    /*   bytes of them, so that they lie in L2 */
+    BEST_FLOATS = BEST_BYTES / 4 + BEST_ROWS * VB_PANEL, /* of them, their rows a line apart from a power of two */
     BEYOND = 4096              /* bytes behind an input that a kernel may read: whole tiles of the last block */
 };
 
@@ -25,6 +27,7 @@ struct vb__cpu_linear {
     bool have[FORMS];      /* made for this pass; 0 is bf16 */
     uint8_t *thread_scratch;
     struct best *best; /* [threads][BEST_ROWS]: linear_argmax of what each thread has made */
+    float *made;       /* [threads][BEST_FLOATS]: that, where the caller does not want it */
     vb__weight_store store;
 };
 
@@ -82,7 +85,8 @@ vb_err vb__cpu_linear_init(vb__cpu_backend *be, vb_error *err) {
     size_t threads = (size_t)vb__pool_threads(be->pool);
     l->thread_scratch = vb__alloc_aligned(VB_TAG_SCRATCH, threads * VB_LINEAR_SCRATCH);
     l->best = vb__calloc(VB_TAG_SCRATCH, threads * BEST_ROWS, sizeof *l->best);
-    if (!ok || l->thread_scratch == NULL || l->best == NULL) return vb__fail(err, VB_E_MEMORY, "linear: out of memory for scratch");
+    l->made = vb__alloc_aligned(VB_TAG_SCRATCH, threads * BEST_FLOATS * sizeof *l->made);
+    if (!ok || l->thread_scratch == NULL || l->best == NULL || l->made == NULL) return vb__fail(err, VB_E_MEMORY, "linear: out of memory for scratch");
     return VB_OK;
 }
 
@@ -97,6 +101,7 @@ void vb__cpu_linear_fini(vb__cpu_backend *be) {
     }
     vb__free(l->thread_scratch);
     vb__free(l->best);
+    vb__free(l->made);
     vb__free(l);
     be->linear = NULL;
 }
@@ -218,20 +223,48 @@ static void product(const linear_job *j, const vb__linear_out *o, int32_t p0, in
     else product_bf16(j, o, p0, p1, scratch);
 }
 
-/* Some panels of the product, then what they add to the argmax of each row. */
+/* Panels p0 .. p1-1 of a weight as one of its own; its public part and panels are set. */
+static vb__cpu_weight panels_as_weight(const vb__cpu_weight *w, int32_t p0, int32_t p1) {
+    vb__cpu_weight part = *w;
+    int32_t left = w->pub.n - p0 * VB_PANEL, n = (p1 - p0) * VB_PANEL;
+    part.pub.n = part.q.n = part.b.n = left < n ? left : n;
+    if (w->pub.quantised) part.q.data += p0 * w->q.panel_stride;
+    else part.b.data += p0 * w->b.panel_stride;
+    return part;
+}
+
+/* Some panels of the product, then what they add to the argmax of each row. Nobody may want the product itself: it then
+ * stays in a piece of memory of the thread's own. (Its lines would otherwise be read to be written, and written back: two for
+ * every nine of 4-bit weights with 16 rows.) */
 static void product_best(const linear_job *j, int32_t begin, int32_t end, int32_t thread) {
     const vb__linear_out *o = &j->outs[0];
-    best *all = j->be->linear->best + (size_t)thread * BEST_ROWS;
-    const int32_t rows = j->n_rows;
+    const forms *l = j->be->linear;
+    best *all = l->best + (size_t)thread * BEST_ROWS;
+    const int32_t rows = j->n_rows, fit = BEST_BYTES / (VB_PANEL * (int32_t)sizeof(float)) / rows;
+    const int32_t most = fit < BEST_PANELS ? fit : BEST_PANELS;
     for (int32_t p0 = begin, p1; p0 < end; p0 = p1) {
-        p1 = end - p0 < BEST_PANELS ? end : p0 + BEST_PANELS;
-        product(j, o, p0, p1, thread);
+        p1 = end - p0 < most ? end : p0 + most;
         int32_t at = p0 * VB_PANEL, n = (p1 * VB_PANEL < o->w->n ? p1 * VB_PANEL : o->w->n) - at;
+        const float *y;
+        int64_t ys;
+        if (o->y != NULL) {
+            product(j, o, p0, p1, thread);
+            y = o->y + j->row0 * o->ys + at;
+            ys = o->ys;
+        } else {
+            vb__cpu_weight part = panels_as_weight(cpu_weight(o->w), p0, p1);
+            linear_job own = *j;
+            vb__linear_out piece = {.w = &part.pub, .y = l->made + (size_t)thread * BEST_FLOATS, .ys = most * VB_PANEL + VB_PANEL};
+            own.row0 = 0;
+            product(&own, &piece, 0, p1 - p0, thread);
+            y = piece.y;
+            ys = piece.ys;
+        }
         for (int32_t r = 0; r < rows; r++) {
             float value;
             int32_t id;
             uint8_t finite;
-            j->be->k.argmax(o->y + (j->row0 + r) * o->ys + at, n, &value, &id, &finite);
+            j->be->k.argmax(y + r * ys, n, &value, &id, &finite);
             fold(&all[r], value, at + id, finite);
         }
     }
@@ -289,7 +322,7 @@ void vb__cpu_linear_argmax(vb__backend *base, const float *x, int64_t xs, int32_
     const int32_t k = out->w->k, threads = vb__pool_threads(be->pool);
     int32_t step = pass_rows(be, k) < BEST_ROWS ? pass_rows(be, k) : BEST_ROWS;
     best *all = be->linear->best;
-    vb_assert(k <= be->o.max_k && rows <= be->o.max_rows);
+    vb_assert(k <= be->o.max_k && rows <= be->o.max_rows && out->bias == NULL && out->residual == NULL);
     for (int32_t r = 0, some; r < rows; r += some) {
         some = rows - r < step ? rows - r : step;
         for (int32_t i = 0; i < threads * BEST_ROWS; i++) all[i] = (best){-__builtin_inff(), 0, 1};
