@@ -47,6 +47,14 @@ typedef struct vb__linear_out {
     int64_t ys;
 } vb__linear_out;
 
+/* An MLP: down(silu(gate(x)) * up(x)). gate and up (n, k), their biases (n) or NULL; down (m, n) with its own bias, residual
+ * and output. */
+typedef struct vb__mlp_args {
+    const vb__weight *gate, *up;
+    const float *gate_bias, *up_bias;
+    vb__linear_out down;
+} vb__mlp_args;
+
 /* Geometry of KV for one attention layer, inside a page. Per KV head: K as [4][D/2][16 keys][2 dims] bf16,
  * then V as [32 key pairs][D][2 keys] bf16: 64*D*4 bytes a head, heads one after the other. */
 typedef struct vb__kv_layout {
@@ -169,6 +177,9 @@ typedef struct vb__backend_ops {
      * when nobody wants the product itself. Host outputs; waits. */
     void (*linear_argmax)(vb__backend *be, const float *x, int64_t xs, int32_t rows, const vb__linear_out *out,
                           int32_t *ids, uint8_t *finite);
+    /* linear, swiglu and linear, bit for bit; what lies between them stays in the backend. x may be neither input nor output of
+     * down. */
+    void (*mlp)(vb__backend *be, const float *x, int64_t xs, int32_t rows, const vb__mlp_args *a);
     /* ops/rmsnorm.h: items of n contiguous elements, item i at x + i*xs. */
     void (*rmsnorm)(vb__backend *be, float *y, int64_t ys, const float *x, int64_t xs, const float *w,
                     int32_t items, int32_t n, float eps);

@@ -8,10 +8,10 @@
 #include "backend/backend.h"
 
 typedef enum vb__profile_class {
-    VB_PROFILE_LINEAR,      /* linear, with the quantisation of its input */
+    VB_PROFILE_LINEAR,      /* linear, with the quantisation of its input; mlp, with its swiglu */
     VB_PROFILE_ATTENTION,   /* attention, kv_append */
     VB_PROFILE_DELTA_NET,   /* conv, delta and gated norm; delta_commit */
-    VB_PROFILE_ELEMENTWISE, /* embed, norms, rope, swiglu, gather, copies */
+    VB_PROFILE_ELEMENTWISE, /* embed, norms, rope, swiglu of experts, gather, copies */
     VB_PROFILE_SAMPLING,    /* argmax; the engine's sampler is added by who calls it */
     VB_PROFILE_CLASSES
 } vb__profile_class;

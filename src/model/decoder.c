@@ -137,12 +137,8 @@ static void mixer_delta(const vb__model *m, const vb__layer *l, vb__workspace *w
 static void mlp_dense(const vb__model *m, const vb__layer *l, vb__workspace *ws, int32_t rows) {
     vb__backend *be = m->be;
     const vb__model_config *c = &m->cfg;
-    int64_t n = c->intermediate;
-    const vb__linear_out gu[2] = {{l->gate, l->gate_bias, NULL, 0, ws->wide, n}, {l->up, l->up_bias, NULL, 0, ws->wide2, n}};
-    be->ops->linear(be, ws->h, c->hidden, rows, gu, 2);
-    be->ops->swiglu(be, ws->wide, n, ws->wide, n, ws->wide2, n, rows, c->intermediate);
-    const vb__linear_out down = {l->down, l->down_bias, ws->x, c->hidden, ws->x, c->hidden};
-    be->ops->linear(be, ws->wide, n, rows, &down, 1);
+    const vb__mlp_args a = {l->gate, l->up, l->gate_bias, l->up_bias, {l->down, l->down_bias, ws->x, c->hidden, ws->x, c->hidden}};
+    be->ops->mlp(be, ws->h, c->hidden, rows, &a);
 }
 
 void vb__layer_forward(const vb__model *m, const vb__layer *l, vb__workspace *ws, int32_t rows, int32_t n_seqs) {

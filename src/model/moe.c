@@ -117,36 +117,29 @@ static void many_rows(const vb__model *m, const vb__layer *l, vb__workspace *ws,
     vb__backend *be = m->be;
     struct vb__moe_host *h = ws->moe_host;
     const vb__model_config *c = &m->cfg;
-    int64_t n = c->expert_intermediate, hid = c->hidden;
+    int64_t hid = c->hidden;
     sort_rows(c, h, rows);
     for (int32_t e = 0; e < c->experts; e++) {
         const vb__expert *x = &l->experts[e];
         int32_t first = h->first[e], count = h->first[e + 1] - first;
         if (count == 0) continue;
         be->ops->gather_rows(be, s->in, hid, ws->h, hid, h->row + first, count, c->hidden);
-        const vb__linear_out gu[2] = {{x->gate, NULL, NULL, 0, ws->wide, n},
-                                      {x->up, NULL, NULL, 0, ws->wide2, n}};
-        be->ops->linear(be, s->in, hid, count, gu, 2);
-        be->ops->swiglu(be, ws->wide, n, ws->wide, n, ws->wide2, n, count, c->expert_intermediate);
-        const vb__linear_out down = {x->down, NULL, NULL, 0, s->out + first * hid, hid};
-        be->ops->linear(be, ws->wide, n, count, &down, 1);
+        const vb__mlp_args a = {x->gate, x->up, NULL, NULL, {x->down, NULL, NULL, 0, s->out + first * hid, hid}};
+        be->ops->mlp(be, s->in, hid, count, &a);
     }
 }
 
 void vb__moe_forward(const vb__model *m, const vb__layer *l, vb__workspace *ws, int32_t rows) {
     vb__backend *be = m->be;
     const vb__model_config *c = &m->cfg;
-    int64_t hid = c->hidden, n = c->shared_intermediate;
+    int64_t hid = c->hidden;
     scratch s;
     (void)floats_of(c, rows, ws->moe, &s);
-    const vb__linear_out in[4] = {{l->router, NULL, NULL, 0, s.logits, c->experts},
-                                  {l->shared_gate, NULL, NULL, 0, s.gate, 1},
-                                  {l->shared.gate, NULL, NULL, 0, ws->wide, n},
-                                  {l->shared.up, NULL, NULL, 0, ws->wide2, n}};
-    be->ops->linear(be, ws->h, hid, rows, in, 4);
-    be->ops->swiglu(be, ws->wide, n, ws->wide, n, ws->wide2, n, rows, c->shared_intermediate);
-    const vb__linear_out down = {l->shared.down, NULL, NULL, 0, s.shared, hid};
-    be->ops->linear(be, ws->wide, n, rows, &down, 1);
+    const vb__linear_out in[2] = {{l->router, NULL, NULL, 0, s.logits, c->experts},
+                                  {l->shared_gate, NULL, NULL, 0, s.gate, 1}};
+    be->ops->linear(be, ws->h, hid, rows, in, 2);
+    const vb__mlp_args shared = {l->shared.gate, l->shared.up, NULL, NULL, {l->shared.down, NULL, NULL, 0, s.shared, hid}};
+    be->ops->mlp(be, ws->h, hid, rows, &shared);
     be->ops->route(be, s.logits, c->experts, rows, c->experts, c->experts_used, ws->moe_host->ids, s.weights);
     if (rows == 1) one_row(m, l, ws, &s);
     else many_rows(m, l, ws, &s, rows);

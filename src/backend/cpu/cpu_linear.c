@@ -12,22 +12,29 @@ enum {
     PASS_BYTES = 768 << 10,    /*   bytes of its quantised input, so that it stays in L2 */
     FORMS = 4,                 /* of an input: bf16, and quantised in groups of 16, 32 and 64 */
     GRAIN = 4,                 /* panels of the smallest share of a thread */
+    PREPARE_ROWS = 8,          /* of an input that a thread quantises at a time */
     BEST_ROWS = 64,            /* rows of one pass of linear_argmax */
     BEST_PANELS = 128,         /* panels made at most before their argmax is taken, and */
     BEST_BYTES = 128 << 10,    /*   bytes of them, so that they lie in L2 */
-    BEST_FLOATS = BEST_BYTES / 4 + BEST_ROWS * VB_PANEL, /* of them, their rows a line apart from a power of two */
+    MLP_COLS = 512,            /* of gate and of up that are made at a time at most, and */
+    MLP_BYTES = 128 << 10,     /*   bytes of each of them; 64 columns at least */
+    /* Of a thread's own: rows of either lie a line apart from a power of two. */
+    MADE_FLOATS = 2 * (MLP_BYTES / 4 + PASS_ROWS * VB_PANEL),
     BEYOND = 4096              /* bytes behind an input that a kernel may read: whole tiles of the last block */
 };
 
-/* An input in the form that one kind of weight wants. */
-typedef struct vb__cpu_linear forms;
-struct vb__cpu_linear {
+/* Some rows of an input in the forms that kinds of weights want. */
+typedef struct forms {
     vb__bact b;
     vb__qact q[FORMS - 1]; /* seg 16, 32, 64 */
     bool have[FORMS];      /* made for this pass; 0 is bf16 */
+} forms;
+
+struct vb__cpu_linear {
+    forms in, mid; /* of a call's input; of what lies between the products of an MLP */
     uint8_t *thread_scratch;
     struct best *best; /* [threads][BEST_ROWS]: linear_argmax of what each thread has made */
-    float *made;       /* [threads][BEST_FLOATS]: that, where the caller does not want it */
+    float *made;       /* [threads][MADE_FLOATS]: that, where the caller does not want it; and pieces of gate and up */
     vb__weight_store store;
 };
 
@@ -60,19 +67,11 @@ static int32_t pass_rows(const vb__cpu_backend *be, int32_t k) {
     return rows < PASS_ROWS ? rows : PASS_ROWS;
 }
 
-vb_err vb__cpu_linear_init(vb__cpu_backend *be, vb_error *err) {
-    forms *l = vb__calloc(VB_TAG_SCRATCH, 1, sizeof *l);
-    if (l == NULL) return vb__fail(err, VB_E_MEMORY, "linear: out of memory");
-    be->linear = l;
-    size_t k = (size_t)(be->o.max_k + 63) / 64 * 64, planes = (size_t)be->o.activations / 8, rows = PASS_ROWS;
-    if ((size_t)be->o.max_rows < rows) rows = (size_t)be->o.max_rows;
-    /* The rows of a pass depend on k; PASS_BYTES bounds rows * k beyond the least pass. */
-    size_t cells = rows * k, bound = PASS_BYTES / planes + 4 * VB_ROW_BLOCK * k + PASS_ROWS * 32;
-    if (cells > bound) cells = bound;
-    l->b.x = vb__alloc_aligned(VB_TAG_SCRATCH, cells * sizeof(float) + BEYOND);
-    bool ok = l->b.x != NULL;
+static bool forms_init(forms *f, size_t cells, size_t planes) {
+    f->b.x = vb__alloc_aligned(VB_TAG_SCRATCH, cells * sizeof(float) + BEYOND);
+    bool ok = f->b.x != NULL;
     for (int32_t i = 0; i < FORMS - 1; i++) {
-        vb__qact *q = &l->q[i];
+        vb__qact *q = &f->q[i];
         q->seg = 16 << i;
         q->width = q->seg < 32 ? 32 : q->seg;
         q->planes = (int32_t)planes;
@@ -82,23 +81,42 @@ vb_err vb__cpu_linear_init(vb__cpu_backend *be, vb_error *err) {
         q->sums = vb__alloc_aligned(VB_TAG_SCRATCH, segs * sizeof(int32_t) + BEYOND);
         ok = ok && q->a != NULL && q->dd != NULL && q->sums != NULL;
     }
+    return ok;
+}
+
+static void forms_fini(forms *f) {
+    vb__free(f->b.x);
+    for (int32_t i = 0; i < FORMS - 1; i++) {
+        vb__free(f->q[i].a);
+        vb__free(f->q[i].dd);
+        vb__free(f->q[i].sums);
+    }
+}
+
+vb_err vb__cpu_linear_init(vb__cpu_backend *be, vb_error *err) {
+    struct vb__cpu_linear *l = vb__calloc(VB_TAG_SCRATCH, 1, sizeof *l);
+    if (l == NULL) return vb__fail(err, VB_E_MEMORY, "linear: out of memory");
+    be->linear = l;
+    size_t k = (size_t)(be->o.max_k + 63) / 64 * 64, planes = (size_t)be->o.activations / 8, rows = PASS_ROWS;
+    if ((size_t)be->o.max_rows < rows) rows = (size_t)be->o.max_rows;
+    /* The rows of a pass depend on k; PASS_BYTES bounds rows * k beyond the least pass. */
+    size_t cells = rows * k, bound = PASS_BYTES / planes + 4 * VB_ROW_BLOCK * k + PASS_ROWS * 32;
+    if (cells > bound) cells = bound;
+    bool ok = forms_init(&l->in, cells, planes);
+    ok = forms_init(&l->mid, cells, planes) && ok;
     size_t threads = (size_t)vb__pool_threads(be->pool);
     l->thread_scratch = vb__alloc_aligned(VB_TAG_SCRATCH, threads * VB_LINEAR_SCRATCH);
     l->best = vb__calloc(VB_TAG_SCRATCH, threads * BEST_ROWS, sizeof *l->best);
-    l->made = vb__alloc_aligned(VB_TAG_SCRATCH, threads * BEST_FLOATS * sizeof *l->made);
+    l->made = vb__alloc_aligned(VB_TAG_SCRATCH, threads * MADE_FLOATS * sizeof *l->made);
     if (!ok || l->thread_scratch == NULL || l->best == NULL || l->made == NULL) return vb__fail(err, VB_E_MEMORY, "linear: out of memory for scratch");
     return VB_OK;
 }
 
 void vb__cpu_linear_fini(vb__cpu_backend *be) {
-    forms *l = be->linear;
+    struct vb__cpu_linear *l = be->linear;
     if (l == NULL) return;
-    vb__free(l->b.x);
-    for (int32_t i = 0; i < FORMS - 1; i++) {
-        vb__free(l->q[i].a);
-        vb__free(l->q[i].dd);
-        vb__free(l->q[i].sums);
-    }
+    forms_fini(&l->in);
+    forms_fini(&l->mid);
     vb__free(l->thread_scratch);
     vb__free(l->best);
     vb__free(l->made);
@@ -149,7 +167,8 @@ void vb__cpu_embed(vb__backend *base, const vb__weight *w, const int32_t *ids, i
 
 typedef struct linear_job {
     vb__cpu_backend *be;
-    const float *x;
+    forms *in;
+    const float *x; /* NULL: `in` is made already */
     int64_t xs;
     int32_t row0, n_rows; /* of the pass; in y and residual */
     const vb__linear_out *outs;
@@ -159,7 +178,7 @@ typedef struct linear_job {
 
 static void prepare_rows(void *ctx, int32_t begin, int32_t end, int32_t thread) {
     const linear_job *j = ctx;
-    const forms *l = j->be->linear;
+    const forms *l = j->in;
     (void)thread;
     if (l->have[0]) j->be->k.act_bf16(&l->b, j->x, j->xs, begin, end);
     for (int32_t i = 1; i < FORMS; i++)
@@ -173,7 +192,7 @@ static void product_q(const linear_job *j, const vb__linear_out *o, int32_t p0, 
     const vb__cpu_weight *w = cpu_weight(o->w);
     float *y = o->y + j->row0 * o->ys;
     const float *residual = o->residual == NULL ? NULL : o->residual + j->row0 * o->rs;
-    const vb__qact *x = &j->be->linear->q[form_of(o->w) - 1];
+    const vb__qact *x = &j->in->q[form_of(o->w) - 1];
     vb__linear_q_args a = {&w->q, x, y, o->ys, o->bias, residual, o->rs, scratch};
     /* Inside the first slice: at a slice's end the two sums would be the contract's own. */
     int32_t half = (w->q.k < VB_SLICE ? w->q.k : VB_SLICE) / 2 / w->q.unit * w->q.unit;
@@ -198,7 +217,7 @@ static void product_bf16(const linear_job *j, const vb__linear_out *o, int32_t p
     const vb__cpu_weight *w = cpu_weight(o->w);
     float *y = o->y + j->row0 * o->ys;
     const float *residual = o->residual == NULL ? NULL : o->residual + j->row0 * o->rs;
-    const vb__bact *x = &j->be->linear->b;
+    const vb__bact *x = &j->in->b;
     vb__linear_bf16_args a = {&w->b, x, y, o->ys, o->bias, residual, o->rs, scratch};
     int32_t half = w->b.kp / 64 * 32;
     if (x->rows == 1 || half == 0 || !vb__fault_is(VB_FAULT_LINEAR_ROWS)) {
@@ -238,7 +257,7 @@ static vb__cpu_weight panels_as_weight(const vb__cpu_weight *w, int32_t p0, int3
  * every nine of 4-bit weights with 16 rows.) */
 static void product_best(const linear_job *j, int32_t begin, int32_t end, int32_t thread) {
     const vb__linear_out *o = &j->outs[0];
-    const forms *l = j->be->linear;
+    const struct vb__cpu_linear *l = j->be->linear;
     best *all = l->best + (size_t)thread * BEST_ROWS;
     const int32_t rows = j->n_rows, fit = BEST_BYTES / (VB_PANEL * (int32_t)sizeof(float)) / rows;
     const int32_t most = fit < BEST_PANELS ? fit : BEST_PANELS;
@@ -254,7 +273,7 @@ static void product_best(const linear_job *j, int32_t begin, int32_t end, int32_
         } else {
             vb__cpu_weight part = panels_as_weight(cpu_weight(o->w), p0, p1);
             linear_job own = *j;
-            vb__linear_out piece = {.w = &part.pub, .y = l->made + (size_t)thread * BEST_FLOATS, .ys = most * VB_PANEL + VB_PANEL};
+            vb__linear_out piece = {.w = &part.pub, .y = l->made + (size_t)thread * MADE_FLOATS, .ys = most * VB_PANEL + VB_PANEL};
             own.row0 = 0;
             product(&own, &piece, 0, p1 - p0, thread);
             y = piece.y;
@@ -284,23 +303,26 @@ static void linear_panels(void *ctx, int32_t begin, int32_t end, int32_t thread)
     }
 }
 
+static void forms_of(forms *f, int32_t rows, int32_t k, const vb__linear_out *outs, int32_t n_outs) {
+    memset(f->have, 0, sizeof f->have);
+    for (int32_t i = 0; i < n_outs; i++) f->have[form_of(outs[i].w)] = true;
+    f->b.rows = rows;
+    f->b.k = k;
+    f->b.kp = (k + 31) / 32 * 32;
+    for (int32_t i = 0; i < FORMS - 1; i++) {
+        f->q[i].rows = rows;
+        f->q[i].k = k;
+    }
+}
+
 static void pass(linear_job *j, int32_t rows, int32_t k) {
-    forms *l = j->be->linear;
     j->n_rows = rows;
     int32_t panels = 0;
-    memset(l->have, 0, sizeof l->have);
-    for (int32_t i = 0; i < j->n_outs; i++) {
-        l->have[form_of(j->outs[i].w)] = true;
-        panels += panels_of(j->outs[i].w);
+    for (int32_t i = 0; i < j->n_outs; i++) panels += panels_of(j->outs[i].w);
+    if (j->x != NULL) {
+        forms_of(j->in, rows, k, j->outs, j->n_outs);
+        vb__parallel_for(j->be->pool, rows, PREPARE_ROWS, prepare_rows, j);
     }
-    l->b.rows = rows;
-    l->b.k = k;
-    l->b.kp = (k + 31) / 32 * 32;
-    for (int32_t i = 0; i < FORMS - 1; i++) {
-        l->q[i].rows = rows;
-        l->q[i].k = k;
-    }
-    vb__parallel_for(j->be->pool, rows, VB_ROW_BLOCK, prepare_rows, j);
     vb__parallel_shares(j->be->pool, panels, GRAIN, linear_panels, j);
 }
 
@@ -311,7 +333,7 @@ void vb__cpu_linear(vb__backend *base, const float *x, int64_t xs, int32_t rows,
     for (int32_t i = 1; i < n_outs; i++) vb_assert(outs[i].w->k == k);
     vb_assert(k <= be->o.max_k && rows <= be->o.max_rows);
     for (int32_t r = 0; r < rows; r += step) {
-        linear_job j = {.be = be, .x = x + r * xs, .xs = xs, .row0 = r, .outs = outs, .n_outs = n_outs};
+        linear_job j = {.be = be, .in = &be->linear->in, .x = x + r * xs, .xs = xs, .row0 = r, .outs = outs, .n_outs = n_outs};
         pass(&j, rows - r < step ? rows - r : step, k);
     }
 }
@@ -326,7 +348,7 @@ void vb__cpu_linear_argmax(vb__backend *base, const float *x, int64_t xs, int32_
     for (int32_t r = 0, some; r < rows; r += some) {
         some = rows - r < step ? rows - r : step;
         for (int32_t i = 0; i < threads * BEST_ROWS; i++) all[i] = (best){-__builtin_inff(), 0, 1};
-        linear_job j = {.be = be, .x = x + r * xs, .xs = xs, .row0 = r, .outs = out, .n_outs = 1, .argmax = true};
+        linear_job j = {.be = be, .in = &be->linear->in, .x = x + r * xs, .xs = xs, .row0 = r, .outs = out, .n_outs = 1, .argmax = true};
         pass(&j, some, k);
         for (int32_t i = 0; i < some; i++) {
             for (int32_t t = 1; t < threads; t++) {
@@ -336,5 +358,87 @@ void vb__cpu_linear_argmax(vb__backend *base, const float *x, int64_t xs, int32_
             ids[r + i] = all[i].id;
             finite[r + i] = all[i].finite;
         }
+    }
+}
+
+/* ---- MLP ------------------------------------------------------------------------------------------------ */
+
+/* Columns of gate and up that become one item: whole segments of every form, whole panels. */
+enum { MLP_ITEM = 64 };
+
+typedef struct mlp_job {
+    const linear_job *in; /* of gate and up */
+    forms *mid;
+    int32_t n; /* columns of gate and up */
+} mlp_job;
+
+/* Columns at .. at+n-1 of rows that lie at y (stride ys) into the forms: the blocks of rows one by one, each as if it were an
+ * input of its own. */
+static void prepare_columns(const vb__kernels *k, const forms *f, int32_t rows, int32_t at, int32_t n, const float *y, int64_t ys) {
+    for (int32_t r0 = 0; r0 < rows; r0 += VB_ROW_BLOCK, y += VB_ROW_BLOCK * ys) {
+        int32_t nb = vb__row_block(rows, r0);
+        if (f->have[0]) {
+            vb__bact b = f->b;
+            b.x = (uint8_t *)b.x + (vb__bact_block(&b, r0) + (int64_t)at * nb) * k->act_bf16_size;
+            b.rows = nb;
+            b.k = n;
+            b.kp = (n + 31) / 32 * 32;
+            k->act_bf16(&b, y, ys, 0, nb);
+        }
+        for (int32_t i = 1; i < FORMS; i++) {
+            if (!f->have[i]) continue;
+            vb__qact q = f->q[i - 1];
+            q.a = vb__qact_block(&q, r0) + (int64_t)at * nb * q.planes;
+            q.dd = vb__qact_dd(&q, r0) + (int64_t)(at / q.seg) * 2 * nb;
+            q.sums = vb__qact_sums(&q, r0) + (int64_t)(at / q.seg) * nb;
+            q.rows = nb;
+            q.k = n;
+            k->act_quant(&q, y, ys, 0, nb);
+        }
+    }
+}
+
+/* Some columns of gate and of up in memory of the thread's own, silu(gate) * up of them, and that as an input of down: neither
+ * of them is ever written to memory that others read. */
+static void mlp_items(void *ctx, int32_t begin, int32_t end, int32_t thread) {
+    const mlp_job *m = ctx;
+    const vb__kernels *k = &m->in->be->k;
+    const int32_t rows = m->in->n_rows, last = end * MLP_ITEM < m->n ? end * MLP_ITEM : m->n;
+    int32_t most = MLP_BYTES / (int32_t)sizeof(float) / rows / MLP_ITEM * MLP_ITEM;
+    most = most > MLP_COLS ? MLP_COLS : most < MLP_ITEM ? MLP_ITEM : most;
+    const int64_t ys = most + VB_PANEL;
+    float *g = m->in->be->linear->made + (size_t)thread * MADE_FLOATS, *u = g + MADE_FLOATS / 2;
+    linear_job own = *m->in;
+    own.row0 = 0;
+    for (int32_t at = begin * MLP_ITEM; at < last; at += most) {
+        int32_t n = last - at < most ? last - at : most, p0 = at / VB_PANEL, p1 = p0 + (n + VB_PANEL - 1) / VB_PANEL;
+        for (int32_t i = 0; i < 2; i++) {
+            const vb__linear_out *o = &m->in->outs[i];
+            vb__cpu_weight part = panels_as_weight(cpu_weight(o->w), p0, p1);
+            vb__linear_out piece = {.w = &part.pub, .bias = o->bias == NULL ? NULL : o->bias + at, .y = i == 0 ? g : u, .ys = ys};
+            product(&own, &piece, 0, p1 - p0, thread);
+        }
+        for (int32_t r = 0; r < rows; r++) k->swiglu(g + r * ys, g + r * ys, u + r * ys, n);
+        prepare_columns(k, m->mid, rows, at, n, g, ys);
+    }
+}
+
+void vb__cpu_mlp(vb__backend *base, const float *x, int64_t xs, int32_t rows, const vb__mlp_args *a) {
+    vb__cpu_backend *be = vb__cpu_of(base);
+    struct vb__cpu_linear *l = be->linear;
+    const int32_t k = a->gate->k, n = a->gate->n;
+    const vb__linear_out gu[2] = {{.w = a->gate, .bias = a->gate_bias}, {.w = a->up, .bias = a->up_bias}};
+    int32_t step = pass_rows(be, k) < pass_rows(be, n) ? pass_rows(be, k) : pass_rows(be, n);
+    vb_assert(a->up->k == k && a->up->n == n && a->down.w->k == n && k <= be->o.max_k && n <= be->o.max_k && rows <= be->o.max_rows);
+    for (int32_t r = 0, some; r < rows; r += some) {
+        some = rows - r < step ? rows - r : step;
+        linear_job in = {.be = be, .in = &l->in, .x = x + r * xs, .xs = xs, .n_rows = some, .outs = gu, .n_outs = 2};
+        forms_of(&l->in, some, k, gu, 2);
+        forms_of(&l->mid, some, n, &a->down, 1);
+        vb__parallel_for(be->pool, some, PREPARE_ROWS, prepare_rows, &in);
+        mlp_job m = {&in, &l->mid, n};
+        vb__parallel_shares(be->pool, (n + MLP_ITEM - 1) / MLP_ITEM, 1, mlp_items, &m);
+        linear_job down = {.be = be, .in = &l->mid, .row0 = r, .outs = &a->down, .n_outs = 1};
+        pass(&down, some, n);
     }
 }

@@ -4,6 +4,7 @@ static void linear_kernels(vb__kernels *k, vb__cpu_level level) {
     k->act_quant = vb__act_quant_ref;
     k->linear_q = vb__linear_q_ref;
     k->act_bf16 = vb__act_bf16_ref;
+    k->act_bf16_size = sizeof(float);
     k->linear_bf16 = vb__linear_bf16_ref;
     if (level < VB_CPU_AVX2) return;
     k->act_quant = vb__act_quant_avx2;
@@ -16,6 +17,7 @@ static void linear_kernels(vb__kernels *k, vb__cpu_level level) {
     if (level < VB_CPU_AMX) return;
     k->linear_q = vb__linear_q_amx;
     k->act_bf16 = vb__act_bf16_amx;
+    k->act_bf16_size = sizeof(uint16_t);
     k->linear_bf16 = vb__linear_bf16_amx;
 }
 

@@ -21,7 +21,8 @@ typedef struct vb__kernels {
     /* linear (cpu_linear.c) */
     vb__act_quant_fn *act_quant;
     vb__linear_q_fn *linear_q;
-    vb__act_bf16_fn *act_bf16; /* in the form that linear_bf16 takes */
+    vb__act_bf16_fn *act_bf16; /* in the form that linear_bf16 takes, whose elements have */
+    int32_t act_bf16_size;     /*   so many bytes */
     vb__linear_bf16_fn *linear_bf16;
     /* rowwise (cpu_rowwise.c) */
     vb__rmsnorm_fn *rmsnorm;
