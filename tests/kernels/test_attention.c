@@ -461,29 +461,45 @@ static double bench_now(int32_t threads) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* `layers` layers of the geometry of Qwen3.5-0.8B, so that K and V come from memory as in a forward. */
-static void bench_one(vb__cpu_level level, int32_t threads, int32_t rows, int32_t context, int32_t layers) {
-    int32_t heads = 8, kv = 2, dim = 256, n = (context + rows + 63) / 64;
+/* Attention layers of a model, all of them, so that K and V come from memory as in a forward. */
+static const struct geometry {
+    const char *name;
+    int32_t layers, heads, kv, dim;
+    bool gate;
+} g_geometries[] = {{"qwen", 6, 8, 2, 256, true}, {"smol", 30, 9, 3, 64, false}};
+
+typedef struct bench_shape {
+    int32_t rows, context, seqs; /* rows of each sequence */
+} bench_shape;
+
+static void bench_one(const struct geometry *g, vb__cpu_level level, int32_t threads, bench_shape b) {
+    int32_t heads = g->heads, kv = g->kv, dim = g->dim, n = (b.context + b.rows + 63) / 64, rows = b.rows * b.seqs;
     vb__cpu_backend *be = case_backend(level, threads, MAX_ROWS, heads, dim);
     if (be->k.attn_blocks == vb__attn_blocks_ref) { /* a level without a kernel of its own */
         case_backend_free(be);
         return;
     }
-    int64_t head = vb__kv_head_bytes(dim), page_bytes = head * kv * layers;
-    uint8_t *memory = grab(page_bytes * n), **pages = malloc((size_t)n * sizeof *pages);
+    int64_t head = vb__kv_head_bytes(dim), page_bytes = head * kv * g->layers;
+    uint8_t *memory = grab(page_bytes * n * b.seqs), **pages = malloc((size_t)(n * b.seqs) * sizeof *pages);
     rng r = {3};
-    for (int64_t i = 0; i < page_bytes * n / 2; i++)
+    for (int64_t i = 0; i < page_bytes * n * b.seqs / 2; i++)
         ((uint16_t *)(void *)memory)[i] = vb__to_bf16(rng_unit(&r));
-    for (int32_t i = 0; i < n; i++) pages[i] = memory + i * page_bytes;
-    int64_t width = heads * dim;
+    for (int32_t i = 0; i < n * b.seqs; i++) pages[i] = memory + i * page_bytes;
+    int64_t width = heads * dim, kvw = kv * dim;
     float *q = grab(rows * width * 4), *gate = grab(rows * width * 4), *o = grab(rows * width * 4);
+    float *k = grab(rows * kvw * 4);
     rng_fill(&r, q, rows * width, NORMAL);
     rng_fill(&r, gate, rows * width, NORMAL);
-    vb__seq_rows s = {.rows = rows, .pos0 = context, .pages = pages};
+    rng_fill(&r, k, rows * kvw, NORMAL);
+    uint8_t failed[MAX_ROWS] = {0};
+    vb__seq_rows s[MAX_ROWS];
+    for (int32_t i = 0; i < b.seqs; i++)
+        s[i] = (vb__seq_rows){
+            .row0 = i * b.rows, .rows = b.rows, .pos0 = b.context, .pages = pages + i * n, .failed = failed};
     vb__attention_args a = {.q = q,
                             .qs = width,
                             .qh = dim,
-                            .gate = gate,
+                            .gate = g->gate ? gate : NULL,
                             .gs = width,
                             .gh = dim,
                             .o = o,
@@ -492,52 +508,62 @@ static void bench_one(vb__cpu_level level, int32_t threads, int32_t rows, int32_
                             .heads = heads,
                             .scale = 1.0f / 16,
                             .head_chunk = true,
-                            .seqs = &s,
-                            .n_seqs = 1};
-    double seconds[51];
-    int32_t runs = rows > 100 || context > 10000 ? 7 : 51;
+                            .seqs = s,
+                            .n_seqs = b.seqs};
+    double seconds[51], appends[51];
+    int32_t runs = b.rows > 100 || (int64_t)b.context * b.seqs > 10000 ? 7 : 51;
     for (int32_t i = 0; i < runs; i++) {
-        double t0 = bench_now(threads);
-        for (int32_t l = 0; l < layers; l++) {
+        appends[i] = seconds[i] = 0;
+        for (int32_t l = 0; l < g->layers; l++) {
             a.kv.page_off = head * kv * l;
+            double t0 = bench_now(threads);
+            vb__cpu_kv_append(&be->base, &a.kv, k, kvw, k, kvw, s, b.seqs);
+            double t1 = bench_now(threads);
             vb__cpu_attention(&be->base, &a);
+            appends[i] += t1 - t0;
+            seconds[i] += bench_now(threads) - t1;
         }
-        seconds[i] = bench_now(threads) - t0;
     }
     qsort(seconds, (size_t)runs, sizeof *seconds, by_value);
+    qsort(appends, (size_t)runs, sizeof *appends, by_value);
     double t = seconds[runs / 2], best = seconds[0], keys = 0;
-    for (int32_t i = 0; i < rows; i++) keys += context + i + 1;
-    double bytes = (double)layers * kv * (double)head / 64 * (context + rows);
-    double flops = (double)layers * keys * heads * dim * 4;
-    printf("%-7s %d threads %4d rows at %5d: %9.1f us (least %9.1f)  %7.2f MB KV %7.2f GB/s  %8.3f GFLOP "
-           "%8.1f GFLOP/s\n",
-           vb__cpu_level_name(level), threads, rows, context, t * 1e6, best * 1e6, bytes * 1e-6,
-           bytes / best * 1e-9, flops * 1e-9, flops / best * 1e-9);
+    for (int32_t i = 0; i < b.rows; i++) keys += (double)b.seqs * (b.context + i + 1);
+    double bytes = (double)g->layers * b.seqs * kv * (double)head / 64 * (b.context + b.rows);
+    double flops = (double)g->layers * keys * heads * dim * 4;
+    printf("%s %-6s %d threads %2d x %3d rows at %5d: %9.1f us (least %9.1f)  %7.2f MB KV %7.2f GB/s  %8.3f GFLOP "
+           "%8.1f GFLOP/s  append %6.1f us\n",
+           g->name, vb__cpu_level_name(level), threads, b.seqs, b.rows, b.context, t * 1e6, best * 1e6, bytes * 1e-6,
+           bytes / best * 1e-9, flops * 1e-9, flops / best * 1e-9, appends[runs / 2] * 1e6);
     vb__free(memory);
     vb__free(q);
     vb__free(gate);
     vb__free(o);
+    vb__free(k);
     free(pages);
     case_backend_free(be);
 }
 
-/* With an argument: only lines whose "level threads rows context" begin with it. */
+/* With an argument: only lines whose "geometry level threads rows context sequences" begin with it. */
 static int bench(const char *only) {
-    static const struct {
-        int32_t rows, context;
-    } shapes[] = {{1, 1024}, {1, 8192},  {1, 32000}, {2, 1024}, {4, 1024},
-                  {8, 1024}, {16, 1024}, {16, 8192}, {512, 0},  {512, 2048}};
+    static const bench_shape shapes[] = {{1, 1024, 1},  {1, 8192, 1},  {1, 32000, 1}, {2, 1024, 1},  {4, 1024, 1},
+                                         {8, 1024, 1},  {16, 1024, 1}, {16, 8192, 1}, {512, 0, 1},   {512, 2048, 1},
+                                         {1, 1024, 4},  {1, 1024, 16}, {4, 1024, 4},  {4, 1024, 16}};
     setvbuf(stdout, NULL, _IOLBF, 0);
-    printf("%s; 6 layers, 8 query and 2 KV heads of 256\n", vb__cpu_brand());
-    for (int32_t threads = 1; threads <= 2; threads++)
-        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-            for (int32_t level = VB_CPU_AVX2; level <= (int32_t)g_level; level++) {
-                char name[64];
-                snprintf(name, sizeof name, "%s %d %d %d", vb__cpu_level_name((vb__cpu_level)level), threads,
-                         shapes[i].rows, shapes[i].context);
-                if (only == NULL || strncmp(name, only, strlen(only)) == 0)
-                    bench_one((vb__cpu_level)level, threads, shapes[i].rows, shapes[i].context, 6);
-            }
+    printf("%s\n", vb__cpu_brand());
+    for (size_t g = 0; g < sizeof g_geometries / sizeof *g_geometries; g++)
+        printf("%s: %d layers, %d query and %d KV heads of %d\n", g_geometries[g].name, g_geometries[g].layers,
+               g_geometries[g].heads, g_geometries[g].kv, g_geometries[g].dim);
+    for (size_t g = 0; g < sizeof g_geometries / sizeof *g_geometries; g++)
+        for (int32_t threads = 1; threads <= 2; threads++)
+            for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+                for (int32_t level = VB_CPU_AVX2; level <= (int32_t)g_level; level++) {
+                    char name[64];
+                    snprintf(name, sizeof name, "%s %s %d %d %d %d", g_geometries[g].name,
+                             vb__cpu_level_name((vb__cpu_level)level), threads, shapes[i].rows, shapes[i].context,
+                             shapes[i].seqs);
+                    if (only == NULL || strncmp(name, only, strlen(only)) == 0)
+                        bench_one(&g_geometries[g], (vb__cpu_level)level, threads, shapes[i]);
+                }
     return 0;
 }
 

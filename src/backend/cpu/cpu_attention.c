@@ -92,24 +92,36 @@ typedef struct append_ctx {
     int32_t n_seqs;
 } append_ctx;
 
-static void append_rows(const append_ctx *c, const vb__seq_rows *s, int32_t first, int32_t end) {
-    for (int32_t i = first; i < end; i++) {
-        int32_t p = s->pos0 + i;
-        int64_t row = s->row0 + i;
-        if (!c->be->k.kv_append(s->pages[p / BLOCK] + c->kv->page_off, c->kv->kv_heads, c->kv->head_dim,
-                                p % BLOCK, c->k + row * c->ks, c->v + row * c->vs))
-            s->failed[i] = 1;
+/* Rows that share cache lines of a page: a line of K has the positions of 16 rows, one of V those of 2. Threads that write
+ * to one line take it from each other at every store. */
+enum { APPEND_GROUP = 16, APPEND_VALUES = 2048 /* of k, to a thread at least: about 2 us */ };
+
+static int32_t append_groups(const vb__seq_rows *s) {
+    if (s->rows == 0) return 0;
+    return (s->pos0 + s->rows - 1) / APPEND_GROUP - s->pos0 / APPEND_GROUP + 1;
+}
+
+static void append_group(const append_ctx *c, const vb__seq_rows *s, int32_t group, int32_t head) {
+    int32_t start = (s->pos0 / APPEND_GROUP + group) * APPEND_GROUP, end = start + APPEND_GROUP;
+    int32_t p = start > s->pos0 ? start : s->pos0, dim = c->kv->head_dim;
+    if (end > s->pos0 + s->rows) end = s->pos0 + s->rows;
+    uint8_t *to = s->pages[p / BLOCK] + c->kv->page_off + head * vb__kv_head_bytes(dim);
+    for (; p < end; p++) {
+        int64_t row = s->row0 + p - s->pos0;
+        if (!c->be->k.kv_append(to, 1, dim, p % BLOCK, c->k + row * c->ks + head * dim, c->v + row * c->vs + head * dim))
+            __atomic_store_n(&s->failed[p - s->pos0], 1, __ATOMIC_RELAXED); /* perhaps by several threads */
     }
 }
 
-/* Items are rows of the sequences one after the other (which need not be the order of the call's rows). */
+/* Items are heads of groups of rows of the sequences one after the other (which need not be the order of the call's rows). */
 static void append_item(void *ctx, int32_t begin, int32_t end, int32_t thread) {
     (void)thread;
     const append_ctx *c = ctx;
-    int32_t at = 0;
-    for (int32_t i = 0; i < c->n_seqs && at < end; at += c->seqs[i].rows, i++) {
-        int32_t first = begin - at > 0 ? begin - at : 0, stop = end - at;
-        append_rows(c, &c->seqs[i], first, stop < c->seqs[i].rows ? stop : c->seqs[i].rows);
+    int32_t at = 0, heads = c->kv->kv_heads;
+    for (int32_t i = 0, n; i < c->n_seqs && at < end; at += n, i++) {
+        n = append_groups(&c->seqs[i]) * heads;
+        for (int32_t j = begin > at ? begin - at : 0; j < n && at + j < end; j++)
+            append_group(c, &c->seqs[i], j / heads, j % heads);
     }
 }
 
@@ -117,9 +129,13 @@ void vb__cpu_kv_append(vb__backend *base, const vb__kv_layout *kv, const float *
                        int64_t vs, const vb__seq_rows *seqs, int32_t n_seqs) {
     vb__cpu_backend *be = vb__cpu_of(base);
     append_ctx c = {be, kv, k, v, ks, vs, seqs, n_seqs};
-    int32_t rows = 0;
-    for (int32_t i = 0; i < n_seqs; i++) rows += seqs[i].rows;
-    vb__parallel_for(be->pool, rows, 8, append_item, &c);
+    int32_t rows = 0, items = 0;
+    for (int32_t i = 0; i < n_seqs; i++) {
+        rows += seqs[i].rows;
+        items += append_groups(&seqs[i]) * kv->kv_heads;
+    }
+    int32_t chunks = (int32_t)((int64_t)rows * kv->kv_heads * kv->head_dim / APPEND_VALUES) + 1;
+    vb__parallel_for(be->pool, items, (items + chunks - 1) / chunks, append_item, &c);
 }
 
 /* ---- attention: tiles ---- */
