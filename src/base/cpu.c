@@ -43,6 +43,7 @@ static void detect(void) {
     if (!avx512 || (xcr & 0xe6) != 0xe6) return;
     detected = VB_CPU_AVX512;
     bool amx = has(d7, 22) && has(d7, 24) && has(d7, 25) && has(c7, 8) /* GFNI */;
+    amx = amx && __get_cpuid_count(7, 1, &a, &b, &c, &d) && has(a, 5) /* AVX512_BF16 */;
     if (!amx || (xcr & 0x60000) != 0x60000 || !amx_permission()) return;
     detected = VB_CPU_AMX;
 }

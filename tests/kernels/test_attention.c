@@ -200,7 +200,8 @@ static void random_cases(void **state) {
         c.heads = c.kv_heads * ratio[rng_int(&r, 0, c.dim > 100 ? 4 : 6)];
         c.pad = rng_int(&r, 0, 2) * 64;
         c.gate = rng_u32(&r) & 1;
-        c.scale = scale_of(c.dim);
+        static const float odd_scales[] = {-0.25f, 0.0f, 0x1p-130f, 0x1p-126f, 0x1p127f, -0x1p-127f, INFINITY, NAN};
+        c.scale = rng_u32(&r) % 8 == 0 ? odd_scales[rng_int(&r, 0, 7)] : scale_of(c.dim);
         kind all = (kind)rng_int(&r, 0, KINDS - 1);
         c.q = rng_u32(&r) % 8 == 0 ? BITS : all;
         c.k = all == BITS ? EXTREME : all;

@@ -164,22 +164,26 @@ static void tile_blocks(const vb__attention_args *a, tile_rec *r) {
     r->b1 = lo < hi ? (hi + BLOCK - 1) / BLOCK : r->b0;
 }
 
-/* Query heads and rows of a tile for a sequence with `rows` rows. */
-static void tile_shape(const vb__attention_args *a, int32_t rows, int32_t *heads, int32_t *tile_rows) {
+/* Query heads and rows of a tile for a sequence with `rows` rows. merge: chunks of one KV head share a tile as far as they
+ * fit, so that K and V are read once for all of them. */
+static void tile_shape(const vb__attention_args *a, int32_t rows, bool merge, int32_t *heads, int32_t *tile_rows) {
     int32_t gqa = a->heads / a->kv.kv_heads;
     vb__head_chunk plan;
     if (!a->head_chunk) *heads = 1;
-    else if (vb__head_chunk_plan(rows, a->heads, a->kv.kv_heads, &plan)) *heads = plan.heads_per_chunk;
-    else *heads = gqa < LANES ? gqa : LANES;
+    else if (vb__head_chunk_plan(rows, a->heads, a->kv.kv_heads, &plan)) {
+        int32_t fit = merge ? LANES / (plan.heads_per_chunk * rows) : 1;
+        int32_t tiles = (plan.per_kv + fit - 1) / fit;
+        *heads = (plan.per_kv + tiles - 1) / tiles * plan.heads_per_chunk;
+    } else *heads = gqa < LANES ? gqa : LANES;
     *tile_rows = LANES / *heads;
 }
 
-static int32_t make_tiles(const vb__attention_args *a, struct vb__cpu_attention *s) {
+static int32_t cut_tiles(const vb__attention_args *a, struct vb__cpu_attention *s, bool merge) {
     int32_t n = 0, gqa = a->heads / a->kv.kv_heads;
     for (int32_t i = 0; i < a->n_seqs; i++) {
         int32_t heads, rows, all = a->seqs[i].rows;
         if (all == 0) continue;
-        tile_shape(a, all, &heads, &rows);
+        tile_shape(a, all, merge, &heads, &rows);
         /* The longest first: rows descend. */
         for (int32_t row = (all - 1) / rows * rows; row >= 0; row -= rows)
             for (int32_t kv = 0; kv < a->kv.kv_heads; kv++)
@@ -195,6 +199,11 @@ static int32_t make_tiles(const vb__attention_args *a, struct vb__cpu_attention 
                 }
     }
     return n;
+}
+
+static void make_tiles(attn_ctx *c, int32_t threads) {
+    c->n_tiles = cut_tiles(c->a, c->s, true);
+    if (c->n_tiles < threads) c->n_tiles = cut_tiles(c->a, c->s, false);
 }
 
 static vb__attn_tile open_tile(const attn_ctx *c, const tile_rec *r, int32_t thread) {
@@ -370,15 +379,16 @@ static void run_split(attn_ctx *c, int32_t longest, int32_t blocks_a_round) {
 }
 
 /* Time of the tiles handed out in order to `threads` (at most MODEL_THREADS) threads, whole or (group > 0) cut where groups of
- * blocks end, in blocks times lanes. */
+ * blocks end, in blocks times lanes. K and V of a block cost about as much as 4 lanes, 16 where tiles compute. */
 static int64_t shared_time(const attn_ctx *c, int32_t threads, int32_t group, int64_t *total) {
     int64_t busy[MODEL_THREADS] = {0};
+    int32_t reading = c->be->k.level >= VB_CPU_AMX ? 16 : 4;
     *total = 0;
     for (int32_t i = 0; i < c->n_tiles; i++) {
         const tile_rec *r = &c->s->tiles[i];
         for (int32_t b = r->b0, end; b < r->b1; b = end) {
             end = group > 0 && (b / group + 1) * group < r->b1 ? (b / group + 1) * group : r->b1;
-            int64_t cost = (int64_t)(end - b) * (r->rows * r->heads + 4);
+            int64_t cost = (int64_t)(end - b) * (r->rows * r->heads + reading);
             int32_t best = 0;
             for (int32_t j = 1; j < threads; j++)
                 if (busy[j] < busy[best]) best = j;
@@ -389,6 +399,33 @@ static int64_t shared_time(const attn_ctx *c, int32_t threads, int32_t group, in
     int64_t longest = 0;
     for (int32_t j = 0; j < threads; j++) longest = busy[j] > longest ? busy[j] : longest;
     return longest;
+}
+
+/* Cuts the rows of the last tiles, those that are left when every thread has had the same number of whole ones, so that all
+ * threads share them, where that pays: three tiles on two threads would keep one of them waiting for a third of the time. */
+static void share_rest(attn_ctx *c, int32_t threads) {
+    tile_rec *tiles = c->s->tiles;
+    int32_t n = c->n_tiles, rest = n % threads, from = n - rest, parts = threads;
+    if (rest == 0 || n >= 8 * threads) return;
+    for (int32_t i = from; i < n; i++)
+        if (tiles[i].rows < parts) parts = tiles[i].rows;
+    if (parts == 1) return;
+    int64_t total, before = shared_time(c, threads, 0, &total), spans = shared_time(c, threads, SPAN, &total) * 9 / 8;
+    if (spans < before) before = spans;
+    for (int32_t i = rest - 1; i >= 0; i--) { /* from the end: the parts of a tile go where those behind it have been */
+        tile_rec whole = tiles[from + i];
+        for (int32_t j = parts - 1, end = whole.rows; j >= 0; j--) {
+            tile_rec *r = &tiles[from + i * parts + j];
+            int32_t row = whole.rows * j / parts;
+            *r = whole;
+            r->row = whole.row + row;
+            r->rows = end - row;
+            end = row;
+            tile_blocks(c->a, r);
+        }
+    }
+    c->n_tiles = from + rest * parts;
+    if (shared_time(c, threads, 0, &total) > before * 15 / 16) make_tiles(c, threads);
 }
 
 /* Tiles as they are (0), a partial for each span (SPAN), or one for each block (1): what is done first. Partials of blocks are
@@ -444,7 +481,9 @@ static int32_t plan_split(attn_ctx *c, int32_t *longest) {
 void vb__cpu_attention(vb__backend *base, const vb__attention_args *a) {
     vb__cpu_backend *be = vb__cpu_of(base);
     attn_ctx c = {.be = be, .a = a, .s = be->attention, .fault = vb__fault_is(VB_FAULT_ATTENTION_ROWS)};
-    c.n_tiles = make_tiles(a, c.s);
+    int32_t threads = vb__pool_threads(be->pool) < MODEL_THREADS ? vb__pool_threads(be->pool) : MODEL_THREADS;
+    make_tiles(&c, threads);
+    if (threads > 1) share_rest(&c, threads);
     int32_t longest = 0, blocks_a_round = c.fault ? 0 : plan_split(&c, &longest);
     if (blocks_a_round > 0) run_split(&c, longest, blocks_a_round);
     else vb__parallel_for(be->pool, c.n_tiles, 1, whole_tiles, &c);

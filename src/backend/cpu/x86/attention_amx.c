@@ -13,7 +13,7 @@
 
 enum {
     QS = VB_ATTN_DIM * 2 + 64, /* bytes of a lane's query */
-    SS = 64 + 16,              /* floats of a lane's scores */
+    SS = ATTN_SS,              /* floats of a lane's scores */
     PS = 128,                  /* bytes of a lane's p */
     RING = 4                   /* tiles of o_b under way, for each of two groups */
 };
@@ -119,13 +119,15 @@ static void scores_two(scratch *work, const uint8_t *q, const uint8_t *k, int32_
     }
 }
 
-static void softmax(const vb__attn_tile *t, scratch *s, int32_t lanes) {
-    for (int32_t i = 0; i < lanes; i++) {
-        __m512i p[4];
+static void softmax(scratch *s, float scale, int32_t lane, int32_t end) {
+    scale = attn_apply_scale(s->s + lane * SS, end - lane, scale);
+    attn_maxima(s->s + lane * SS, end - lane, scale, s->lanes.seen + lane, s->lanes.mb + lane);
+    for (int32_t i = lane; i < end; i++) {
+        __m512 p[4];
         ask(s);
-        s->lanes.mb[i] = attn_softmax_lane(s->s + i * SS, t->scale, s->lanes.seen[i], p);
-        _mm512_store_si512(s->p + i * PS, narrow(p[0], p[1]));
-        _mm512_store_si512(s->p + i * PS + 64, narrow(p[2], p[3]));
+        attn_exp_lane(s->s + i * SS, scale, s->lanes.mb[i], s->lanes.seen[i], p);
+        _mm512_store_si512(s->p + i * PS, (__m512i)_mm512_cvtne2ps_pbh(p[1], p[0]));
+        _mm512_store_si512(s->p + i * PS + 64, (__m512i)_mm512_cvtne2ps_pbh(p[3], p[2]));
     }
 }
 
@@ -179,9 +181,9 @@ static void values(scratch *s, int32_t lane, int32_t lanes, const uint8_t *v, in
     }
 }
 
-static void sums(scratch *s, int32_t lanes) {
+static void sums(scratch *s, int32_t lane, int32_t lanes) {
     VB_TILE_LOAD(6, s->ones, 64);
-    for (int32_t i = 0; i < lanes; i += 16) {
+    for (int32_t i = lane; i < lanes; i += 16) {
         VB_TILE_LOAD(4, s->p + i * PS, PS);
         VB_TILE_LOAD(5, s->p + i * PS + 64, PS);
         VB_TILE_ZERO(0);
@@ -207,18 +209,18 @@ static void one_block(const vb__attn_tile *t, scratch *s, int32_t b, const uint8
     int32_t groups = (lanes + 31) / 32, scoring = groups * 2 * ((dim + 31) / 32), rest = lanes + groups * (dim / 16);
     if (first) expect(s, v, 128 * dim, scoring);
     else expect(s, next, 256 * dim, scoring + rest);
-    for (int32_t i = 0; i < lanes; i += 32) {
-        if (lanes - i > 16) scores_two(s, s->q + i * QS, k, dim, s->s + i * SS);
-        else scores_one(s, s->q + i * QS, k, dim, s->s + i * SS);
-    }
-    if (first) expect(s, next, 256 * dim, rest);
-    softmax(t, s, lanes);
-    sums(s, lanes);
-    attn_fold_factors(&s->lanes, lanes, part, part + vb__attn_round16(lanes), first);
     int64_t os = vb__attn_o_stride(dim);
     if (dim % 16 != 0) copy_v_tail(v, dim, s->v_tail);
+    /* Two groups of lanes from scores to values before the next two: tiles that lie idle for more than some 2500 cycles take
+     * 1200 to wake. */
     for (int32_t i = 0; i < lanes; i += 32) {
         int32_t n = lanes - i < 32 ? lanes - i : 32;
+        if (n > 16) scores_two(s, s->q + i * QS, k, dim, s->s + i * SS);
+        else scores_one(s, s->q + i * QS, k, dim, s->s + i * SS);
+        if (first && i + 32 >= lanes) expect(s, next, 256 * dim, n + dim / 16);
+        softmax(s, t->scale, i, i + n);
+        sums(s, i, i + n);
+        attn_fold_factors(&s->lanes, i, i + n, part, part + vb__attn_round16(lanes), first);
         float *o = vb__attn_part_o(part, lanes, i, dim);
         values(s, i, n, v, dim * 4, dim / 16, o, os, first);
         if (dim % 16 != 0) values(s, i, n, s->v_tail, 64, 1, o + dim / 16 * 16, os, first);

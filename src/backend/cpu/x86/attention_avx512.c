@@ -9,7 +9,7 @@
 
 enum {
     QS = VB_ATTN_DIM + 16, /* floats of a lane's query: constant, so that broadcasts have constant offsets */
-    PS = 64 + 16,          /* floats of a lane's scores, then of its p */
+    PS = ATTN_SS,          /* floats of a lane's scores, then of its p */
     PANEL = 12
 };
 
@@ -174,12 +174,14 @@ static inline float sum_p(const float *p) {
 }
 
 static void softmax(const vb__attn_tile *t, scratch *s, int32_t lanes) {
+    float scale = attn_apply_scale(s->s, lanes, t->scale);
+    attn_maxima(s->s, lanes, scale, s->lanes.seen, s->lanes.mb);
     for (int32_t i = 0; i < lanes; i++) {
         float *x = s->s + i * PS;
-        __m512i p[4];
-        s->lanes.mb[i] = attn_softmax_lane(x, t->scale, s->lanes.seen[i], p);
+        __m512 p[4];
+        attn_exp_lane(x, scale, s->lanes.mb[i], s->lanes.seen[i], p);
         for (int32_t j = 0; j < 4; j++)
-            _mm512_store_si512(x + 16 * j, _mm512_and_si512(p[j], _mm512_set1_epi32((int32_t)0xffff0000)));
+            _mm512_store_si512(x + 16 * j, _mm512_and_si512(attn_round_p(p[j]), _mm512_set1_epi32((int32_t)0xffff0000)));
     }
     for (int32_t i = 0; i < lanes; i++) s->lanes.lb[i] = sum_p(s->s + i * PS);
 }
@@ -198,7 +200,7 @@ static void one_block(const vb__attn_tile *t, scratch *s, int32_t b, int32_t nex
         .a = s->q, .b = k, .bs = 64, .bt = dim * 32, .pairs = dim / 2, .c = s->s, .cs = PS, .ahead = v};
     scores(&qk, lanes);
     softmax(t, s, lanes);
-    attn_fold_factors(&s->lanes, lanes, part, part + vb__attn_round16(lanes), first);
+    attn_fold_factors(&s->lanes, 0, lanes, part, part + vb__attn_round16(lanes), first);
     product pv = {.a = s->s,
                   .b = v,
                   .bs = dim * 4,

@@ -11,16 +11,28 @@ typedef struct attn_lanes {
     _Alignas(64) float alpha[VB_ATTN_LANES];
     _Alignas(64) float beta[VB_ATTN_LANES];
     uint64_t seen[VB_ATTN_LANES]; /* visible keys of the block, bit j key j */
+    int32_t all_lo, all_hi;       /* keys that every lane sees */
+    bool all;                     /* seen is all ones in every lane */
 } attn_lanes;
 
 static inline void attn_lanes_open(const vb__attn_tile *t, attn_lanes *s) {
     for (int32_t r = 0, i = 0; r < t->rows; r++)
         for (int32_t h = 0; h < t->heads; h++, i++) vb__attn_visible(t, r, &s->lo[i], &s->hi[i]);
+    s->all_lo = s->lo[0];
+    s->all_hi = s->hi[0];
+    for (int32_t i = t->heads; i < t->rows * t->heads; i += t->heads) {
+        if (s->lo[i] > s->all_lo) s->all_lo = s->lo[i];
+        if (s->hi[i] < s->all_hi) s->all_hi = s->hi[i];
+    }
+    s->all = false;
 }
 
 /* Fills seen for block b; false when no lane sees a key. */
 static inline bool attn_lanes_block(attn_lanes *s, int32_t lanes, int32_t b) {
     uint64_t any = 0;
+    bool all = s->all_lo <= b * VB_ATTN_BLOCK && s->all_hi >= (b + 1) * VB_ATTN_BLOCK;
+    if (all && s->all) return true;
+    s->all = all;
     for (int32_t i = 0; i < lanes; i++) {
         int32_t lo = s->lo[i] - b * VB_ATTN_BLOCK, hi = s->hi[i] - b * VB_ATTN_BLOCK;
         uint64_t above = hi >= 64 ? ~0ull : hi <= 0 ? 0 : (1ull << hi) - 1;
