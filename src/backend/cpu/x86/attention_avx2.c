@@ -223,37 +223,76 @@ static inline float largest(__m256 m) {
     return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
 }
 
-/* One lane: dots s[0..63] to p, +0 where not seen; returns m_b. p is 0, normal and at most 1, or a NaN, which
- * round_up cannot carry out of: all NaN here are the canonical one from q or the processor's own. */
-static inline float softmax_lane(float *s, float scale, uint64_t seen) {
-    __m256 c = _mm256_set1_ps(scale), none = _mm256_set1_ps(-__builtin_inff()), m = none;
+/* Scores are multiplied by a scale that is positive and normal: then the largest score is the product of the largest dot,
+ * because rounding keeps order. Any other scale is applied to the dots here; returns what is left to multiply by. */
+static float apply_scale(float *s, int32_t lanes, float scale) {
+    if (scale >= 0x1p-126f && scale < __builtin_inff()) return scale;
+    __m256 c = _mm256_set1_ps(scale);
+    for (int32_t i = 0; i < lanes; i++)
+        for (int32_t j = 0; j < 64; j += 8)
+            _mm256_store_ps(s + i * PS + j, _mm256_mul_ps(_mm256_load_ps(s + i * PS + j), c));
+    return 1.0f;
+}
+
+/* The largest dot of the keys that are seen and not a NaN (max(x, m) is m when x is one). */
+static inline float largest_seen(const float *s, uint64_t seen) {
+    __m256 m = _mm256_set1_ps(-__builtin_inff()), n = m;
     if (seen == ~0ull) {
-        for (int32_t i = 0; i < 64; i += 8) {
-            __m256 x = _mm256_mul_ps(_mm256_load_ps(s + i), c);
-            _mm256_store_ps(s + i, x);
-            m = _mm256_max_ps(x, m); /* m when x is a NaN */
+        for (int32_t i = 0; i < 64; i += 16) {
+            m = _mm256_max_ps(_mm256_load_ps(s + i), m);
+            n = _mm256_max_ps(_mm256_load_ps(s + i + 8), n);
         }
-        float mb = largest(m);
-        __m256 v = _mm256_set1_ps(mb);
-        for (int32_t i = 0; i < 64; i += 8) {
-            __m256 p = vb__exp_avx2(_mm256_sub_ps(_mm256_load_ps(s + i), v));
-            _mm256_store_si256((__m256i *)(void *)(s + i), round_up(_mm256_castps_si256(p)));
+        return largest(_mm256_max_ps(m, n));
+    }
+    for (int32_t i = 0; i < 64; i += 8)
+        m = _mm256_blendv_ps(m, _mm256_max_ps(_mm256_load_ps(s + i), m),
+                             _mm256_castsi256_ps(spread_bits((uint32_t)(seen >> i))));
+    return largest(m);
+}
+
+/* One lane: dots s[0..63] to p, +0 where not seen. exp is vb__exp_avx2 less what is for x > 0; a NaN goes through the
+ * polynomial, and bits 0..8 of t, all that is added to its exponent, are 0. p is 0, normal and at most 1, or a NaN, which
+ * round_up cannot carry out of: all NaN here are the canonical one from q or the processor's own. Four vectors go step by step:
+ * one after the other they wait for each operation in turn, and the scheduler holds little more than one. */
+__attribute__((always_inline)) static inline void exp_lane(float *s, float scale, float mb, uint64_t seen) {
+    const __m256 c = _mm256_set1_ps(scale), v = _mm256_set1_ps(mb), magic = _mm256_set1_ps(VB_EXP_MAGIC);
+#define ATTN_FOUR _Pragma("GCC unroll 4") for (int32_t i = 0; i < 4; i++)
+    for (int32_t j = 0; j < 64; j += 32) {
+        __m256 x[4], t[4], r[4], q[4];
+        ATTN_FOUR x[i] = _mm256_sub_ps(_mm256_mul_ps(_mm256_load_ps(s + j + 8 * i), c), v);
+        ATTN_FOUR t[i] = _mm256_fmadd_ps(x[i], _mm256_set1_ps(VB_LOG2E), magic);
+        ATTN_FOUR r[i] = _mm256_sub_ps(t[i], magic);
+        ATTN_FOUR {
+            __m256 n = r[i];
+            r[i] = _mm256_fnmadd_ps(n, _mm256_set1_ps(VB_LN2_HI), x[i]);
+            r[i] = _mm256_fnmadd_ps(n, _mm256_set1_ps(VB_LN2_LO), r[i]);
+            /* x is needed no more, but for whether it is below the smallest exponent */
+            x[i] = _mm256_cmp_ps(x[i], _mm256_set1_ps(VB_EXP_LO), _CMP_NLT_UQ);
+            t[i] = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t[i]), 23));
         }
-        return mb;
+        ATTN_FOUR q[i] = _mm256_fmadd_ps(_mm256_set1_ps(VB_EXP_C6), r[i], _mm256_set1_ps(VB_EXP_C5));
+        ATTN_FOUR q[i] = _mm256_fmadd_ps(q[i], r[i], _mm256_set1_ps(VB_EXP_C4));
+        ATTN_FOUR q[i] = _mm256_fmadd_ps(q[i], r[i], _mm256_set1_ps(VB_EXP_C3));
+        ATTN_FOUR q[i] = _mm256_fmadd_ps(q[i], r[i], _mm256_set1_ps(VB_EXP_C2));
+        ATTN_FOUR q[i] = _mm256_fmadd_ps(_mm256_mul_ps(r[i], r[i]), q[i], r[i]);
+        ATTN_FOUR q[i] = _mm256_add_ps(q[i], _mm256_set1_ps(1.0f));
+        ATTN_FOUR {
+            __m256i p = round_up(_mm256_and_si256(_mm256_add_epi32(_mm256_castps_si256(q[i]), _mm256_castps_si256(t[i])),
+                                                  _mm256_castps_si256(x[i])));
+            if (seen != ~0ull) p = _mm256_and_si256(p, spread_bits((uint32_t)(seen >> (j + 8 * i))));
+            _mm256_store_si256((__m256i *)(void *)(s + j + 8 * i), p);
+        }
     }
-    for (int32_t i = 0; i < 64; i += 8) {
-        __m256 x = _mm256_mul_ps(_mm256_load_ps(s + i), c);
-        _mm256_store_ps(s + i, x);
-        m = _mm256_blendv_ps(m, _mm256_max_ps(x, m), _mm256_castsi256_ps(spread_bits((uint32_t)(seen >> i))));
+#undef ATTN_FOUR
+}
+
+static void softmax(float *s, int32_t lanes, float scale, const uint64_t *seen, float *mb) {
+    scale = apply_scale(s, lanes, scale);
+    for (int32_t i = 0; i < lanes; i++) mb[i] = largest_seen(s + i * PS, seen[i]) * scale;
+    for (int32_t i = 0; i < lanes; i++) {
+        if (seen[i] == ~0ull) exp_lane(s + i * PS, scale, mb[i], ~0ull);
+        else exp_lane(s + i * PS, scale, mb[i], seen[i]);
     }
-    float mb = largest(m);
-    __m256 v = _mm256_set1_ps(mb);
-    for (int32_t i = 0; i < 64; i += 8) {
-        __m256 p = vb__exp_avx2(_mm256_sub_ps(_mm256_load_ps(s + i), v));
-        __m256i r = _mm256_and_si256(round_up(_mm256_castps_si256(p)), spread_bits((uint32_t)(seen >> i)));
-        _mm256_store_si256((__m256i *)(void *)(s + i), r);
-    }
-    return mb;
 }
 
 /* Sum of p[0..63] in linear_bf16 order: the even and odd chains of both halves side by side. */
@@ -311,8 +350,7 @@ static void one_block(const vb__attn_tile *t, scratch *s, int32_t b, int32_t nex
     product qk = {
         .a = s->q, .b = k, .bs = 64, .bt = dim * 32, .pairs = dim / 2, .c = s->s, .cs = PS, .ahead = v, .wide = s->wide};
     scores(&qk, lanes);
-    for (int32_t i = 0; i < lanes; i++)
-        s->lanes.mb[i] = softmax_lane(s->s + i * PS, t->scale, s->lanes.seen[i]);
+    softmax(s->s, lanes, t->scale, s->lanes.seen, s->lanes.mb);
     for (int32_t i = 0; i < lanes; i++) s->lanes.lb[i] = sum_p(s->s + i * PS);
     fold_factors(&s->lanes, lanes, part, part + vb__attn_round16(lanes), first);
     product pv = {.a = s->s,
