@@ -194,6 +194,8 @@ VB_INLINE void stream(int R, int planes, int seg, int bits, const vb__linear_q_a
     const int32_t nb = g->x->rows, segs = w->k / seg;
     const uint32_t code_slot = (uint32_t)seg * VB_PANEL, product_slot = (uint32_t)planes * TILE;
     const int8_t *a = vb__qact_block(g->x, 0);
+    const float *dd = vb__qact_dd(g->x, 0);
+    const int32_t *sums = vb__qact_sums(g->x, 0);
     const uint8_t *panel = w->data + p0 * w->panel_stride;
     scales s = {.kind = w->scale_kind, .has_bias = w->has_bias, .half = w->scale_stride / 2, .offset = w->offset};
     step t = {.nb = nb, .plane = (int64_t)nb * seg};
@@ -231,8 +233,8 @@ VB_INLINE void stream(int R, int planes, int seg, int bits, const vb__linear_q_a
                     t.far = panel + at[FIRST + FAR(LINES * 64)].codes;
                     t.near = panel + at[FIRST + NEAR(LINES * 64)].codes;
                     t.product = products + (done & (RING - 1)) * product_slot;
-                    t.dd = vb__qact_dd(g->x, 0) + at->dd;
-                    t.sums = vb__qact_sums(g->x, 0) + at->dd / 2;
+                    t.dd = dd + at->dd;
+                    t.sums = sums + at->dd / 2;
                     s.at = panel + at->scales;
                     if (s.has_bias) run_step(R, planes, seg, 1, bits == 4, LINES, LINES, &t, &s, acc);
                     else run_step(R, planes, seg, 0, bits == 4, LINES, LINES, &t, &s, acc);
