@@ -47,11 +47,20 @@ typedef struct vb__linear_out {
     int64_t ys;
 } vb__linear_out;
 
+/* An rmsnorm (ops/rmsnorm.h) of rows of x that a product takes as its input. */
+typedef struct vb__norm {
+    const float *x; /* (rows, k), stride xs */
+    int64_t xs;
+    const float *w; /* (k) */
+    float eps;
+} vb__norm;
+
 /* An MLP: down(silu(gate(x)) * up(x)). gate and up (n, k), their biases (n) or NULL; down (m, n) with its own bias, residual
  * and output. */
 typedef struct vb__mlp_args {
     const vb__weight *gate, *up;
     const float *gate_bias, *up_bias;
+    const vb__norm *norm; /* makes x first; NULL: x is there */
     vb__linear_out down;
 } vb__mlp_args;
 
@@ -173,13 +182,16 @@ typedef struct vb__backend_ops {
     /* ops/linear_bf16.h, ops/linear_q.h: n_outs products of the same input; quantises x once. w->k equal. */
     void (*linear)(vb__backend *be, const float *x, int64_t xs, int32_t rows, const vb__linear_out *outs,
                    int32_t n_outs);
+    /* rmsnorm into h, then linear of that: one row is normed and quantised by the same thread. */
+    void (*norm_linear)(vb__backend *be, const vb__norm *norm, float *h, int64_t hs, int32_t rows, const vb__linear_out *outs,
+                        int32_t n_outs);
     /* linear with one product (no bias, no residual), then argmax of its rows, taken while they are in cache; y may be NULL
      * when nobody wants the product itself. Host outputs; waits. */
     void (*linear_argmax)(vb__backend *be, const float *x, int64_t xs, int32_t rows, const vb__linear_out *out,
                           int32_t *ids, uint8_t *finite);
-    /* linear, swiglu and linear, bit for bit; what lies between them stays in the backend. x may be neither input nor output of
-     * down. */
-    void (*mlp)(vb__backend *be, const float *x, int64_t xs, int32_t rows, const vb__mlp_args *a);
+    /* (rmsnorm,) linear, swiglu and linear, bit for bit; what lies between them stays in the backend. x may be neither residual
+     * nor output of down; norm's x may. */
+    void (*mlp)(vb__backend *be, float *x, int64_t xs, int32_t rows, const vb__mlp_args *a);
     /* ops/rmsnorm.h: items of n contiguous elements, item i at x + i*xs. */
     void (*rmsnorm)(vb__backend *be, float *y, int64_t ys, const float *x, int64_t xs, const float *w,
                     int32_t items, int32_t n, float eps);

@@ -64,7 +64,11 @@ static void timed_linear_argmax(vb__backend *be, const float *x, int64_t xs, int
                                 int32_t *ids, uint8_t *finite) {
     TIMED(VB_PROFILE_LINEAR, linear_argmax(be, x, xs, rows, out, ids, finite));
 }
-static void timed_mlp(vb__backend *be, const float *x, int64_t xs, int32_t rows, const vb__mlp_args *a) {
+static void timed_norm_linear(vb__backend *be, const vb__norm *norm, float *h, int64_t hs, int32_t rows,
+                              const vb__linear_out *outs, int32_t n_outs) {
+    TIMED(VB_PROFILE_LINEAR, norm_linear(be, norm, h, hs, rows, outs, n_outs));
+}
+static void timed_mlp(vb__backend *be, float *x, int64_t xs, int32_t rows, const vb__mlp_args *a) {
     TIMED(VB_PROFILE_LINEAR, mlp(be, x, xs, rows, a));
 }
 static void timed_argmax(vb__backend *be, const float *x, int64_t xs, int32_t rows, int32_t n, int32_t *ids,
@@ -94,6 +98,7 @@ void vb__profile_start(vb__profile *p, vb__backend *be) {
     p->ops.argmax = timed_argmax;
     p->ops.linear_argmax = timed_linear_argmax;
     p->ops.mlp = timed_mlp;
+    p->ops.norm_linear = timed_norm_linear;
     p->ops.route = timed_route;
     p->ops.combine = timed_combine;
     be->ops = &p->ops;

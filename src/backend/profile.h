@@ -8,7 +8,7 @@
 #include "backend/backend.h"
 
 typedef enum vb__profile_class {
-    VB_PROFILE_LINEAR,      /* linear, with the quantisation of its input; mlp, with its swiglu */
+    VB_PROFILE_LINEAR,      /* linear, with the norm and quantisation of its input; mlp, with its swiglu */
     VB_PROFILE_ATTENTION,   /* attention, kv_append */
     VB_PROFILE_DELTA_NET,   /* conv, delta and gated norm; delta_commit */
     VB_PROFILE_ELEMENTWISE, /* embed, norms, rope, swiglu of experts, gather, copies */

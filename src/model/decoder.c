@@ -81,6 +81,10 @@ void vb__workspace_destroy(vb__workspace *ws) {
 
 /* ---- Half layers ------------------------------------------------------------------------------------------ */
 
+static vb__norm norm_of(const vb__model *m, const vb__workspace *ws, const float *w) {
+    return (vb__norm){ws->x, m->cfg.hidden, w, m->cfg.eps};
+}
+
 static void mixer_attention(const vb__model *m, const vb__layer *l, vb__workspace *ws, int32_t rows,
                             int32_t n_seqs, bool head_chunk) {
     vb__backend *be = m->be;
@@ -90,7 +94,8 @@ static void mixer_attention(const vb__model *m, const vb__layer *l, vb__workspac
     const vb__linear_out qkv[3] = {{l->q, l->q_bias, NULL, 0, q, qn},
                                    {l->k, l->k_bias, NULL, 0, k, kvn},
                                    {l->v, l->v_bias, NULL, 0, v, kvn}};
-    be->ops->linear(be, ws->h, c->hidden, rows, qkv, 3);
+    const vb__norm norm = norm_of(m, ws, l->norm_in);
+    be->ops->norm_linear(be, &norm, ws->h, c->hidden, rows, qkv, 3);
     if (l->q_norm != NULL) {
         be->ops->rmsnorm(be, q, qh, q, qh, l->q_norm, rows * c->heads, c->head_dim, c->eps);
         be->ops->rmsnorm(be, k, d, k, d, l->k_norm, rows * c->kv_heads, c->head_dim, c->eps);
@@ -120,7 +125,8 @@ static void mixer_delta(const vb__model *m, const vb__layer *l, vb__workspace *w
                                   {l->z, NULL, NULL, 0, z, vd},
                                   {l->b, NULL, NULL, 0, b, nv},
                                   {l->a, NULL, NULL, 0, a, nv}};
-    be->ops->linear(be, ws->h, c->hidden, rows, in, 4);
+    const vb__norm norm = norm_of(m, ws, l->norm_in);
+    be->ops->norm_linear(be, &norm, ws->h, c->hidden, rows, in, 4);
     const vb__delta_net_args net = {
         .conv = {.lay = l->delta, .m = raw, .ms = ch, .w = l->conv, .out = ws->wide2, .outs = ch, .seqs = ws->seqs,
                  .n_seqs = n_seqs},
@@ -137,19 +143,22 @@ static void mixer_delta(const vb__model *m, const vb__layer *l, vb__workspace *w
 static void mlp_dense(const vb__model *m, const vb__layer *l, vb__workspace *ws, int32_t rows) {
     vb__backend *be = m->be;
     const vb__model_config *c = &m->cfg;
-    const vb__mlp_args a = {l->gate, l->up, l->gate_bias, l->up_bias, {l->down, l->down_bias, ws->x, c->hidden, ws->x, c->hidden}};
+    const vb__norm norm = norm_of(m, ws, l->norm_post);
+    const vb__mlp_args a = {l->gate, l->up, l->gate_bias, l->up_bias, &norm, {l->down, l->down_bias, ws->x, c->hidden, ws->x, c->hidden}};
     be->ops->mlp(be, ws->h, c->hidden, rows, &a);
 }
 
 void vb__layer_forward(const vb__model *m, const vb__layer *l, vb__workspace *ws, int32_t rows, int32_t n_seqs) {
     vb__backend *be = m->be;
     const vb__model_config *c = &m->cfg;
-    be->ops->rmsnorm(be, ws->h, c->hidden, ws->x, c->hidden, l->norm_in, rows, c->hidden, c->eps);
     if (l->type == VB_LAYER_LINEAR) mixer_delta(m, l, ws, rows, n_seqs);
     else mixer_attention(m, l, ws, rows, n_seqs, m->head_chunk);
+    if (l->experts == NULL) {
+        mlp_dense(m, l, ws, rows);
+        return;
+    }
     be->ops->rmsnorm(be, ws->h, c->hidden, ws->x, c->hidden, l->norm_post, rows, c->hidden, c->eps);
-    if (l->experts != NULL) vb__moe_forward(m, l, ws, rows);
-    else mlp_dense(m, l, ws, rows);
+    vb__moe_forward(m, l, ws, rows);
 }
 
 /* ---- The call ------------------------------------------------------------------------------------------------ */

@@ -124,7 +124,7 @@ static void many_rows(const vb__model *m, const vb__layer *l, vb__workspace *ws,
         int32_t first = h->first[e], count = h->first[e + 1] - first;
         if (count == 0) continue;
         be->ops->gather_rows(be, s->in, hid, ws->h, hid, h->row + first, count, c->hidden);
-        const vb__mlp_args a = {x->gate, x->up, NULL, NULL, {x->down, NULL, NULL, 0, s->out + first * hid, hid}};
+        const vb__mlp_args a = {x->gate, x->up, NULL, NULL, NULL, {x->down, NULL, NULL, 0, s->out + first * hid, hid}};
         be->ops->mlp(be, s->in, hid, count, &a);
     }
 }
@@ -138,7 +138,7 @@ void vb__moe_forward(const vb__model *m, const vb__layer *l, vb__workspace *ws, 
     const vb__linear_out in[2] = {{l->router, NULL, NULL, 0, s.logits, c->experts},
                                   {l->shared_gate, NULL, NULL, 0, s.gate, 1}};
     be->ops->linear(be, ws->h, hid, rows, in, 2);
-    const vb__mlp_args shared = {l->shared.gate, l->shared.up, NULL, NULL, {l->shared.down, NULL, NULL, 0, s.shared, hid}};
+    const vb__mlp_args shared = {l->shared.gate, l->shared.up, NULL, NULL, NULL, {l->shared.down, NULL, NULL, 0, s.shared, hid}};
     be->ops->mlp(be, ws->h, hid, rows, &shared);
     be->ops->route(be, s.logits, c->experts, rows, c->experts, c->experts_used, ws->moe_host->ids, s.weights);
     if (rows == 1) one_row(m, l, ws, &s);

@@ -63,6 +63,7 @@ static const vb__backend_ops cpu_ops = {
     .embed = vb__cpu_embed,
     .linear = vb__cpu_linear,
     .linear_argmax = vb__cpu_linear_argmax,
+    .norm_linear = vb__cpu_norm_linear,
     .mlp = vb__cpu_mlp,
     .rmsnorm = vb__cpu_rmsnorm,
     .rope_table = vb__cpu_rope_table,

@@ -30,7 +30,9 @@ void vb__cpu_weight_destroy(vb__backend *be, vb__weight *w);
 void vb__cpu_embed(vb__backend *be, const vb__weight *w, const int32_t *ids, int32_t rows, float *y, int64_t ys);
 void vb__cpu_linear(vb__backend *be, const float *x, int64_t xs, int32_t rows, const vb__linear_out *outs,
                     int32_t n_outs);
-void vb__cpu_mlp(vb__backend *be, const float *x, int64_t xs, int32_t rows, const vb__mlp_args *a);
+void vb__cpu_norm_linear(vb__backend *be, const vb__norm *norm, float *h, int64_t hs, int32_t rows, const vb__linear_out *outs,
+                         int32_t n_outs);
+void vb__cpu_mlp(vb__backend *be, float *x, int64_t xs, int32_t rows, const vb__mlp_args *a);
 void vb__cpu_linear_argmax(vb__backend *be, const float *x, int64_t xs, int32_t rows, const vb__linear_out *out,
                            int32_t *ids, uint8_t *finite);
 

@@ -12,7 +12,7 @@ enum {
     PASS_BYTES = 768 << 10,    /*   bytes of its quantised input, so that it stays in L2 */
     FORMS = 4,                 /* of an input: bf16, and quantised in groups of 16, 32 and 64 */
     GRAIN = 4,                 /* panels of the smallest share of a thread */
-    PREPARE_ROWS = 8,          /* of an input that a thread quantises at a time */
+    PREPARE_CELLS = 4096,      /* of an input that a thread norms and quantises at a time */
     BEST_ROWS = 64,            /* rows of one pass of linear_argmax */
     BEST_PANELS = 128,         /* panels made at most before their argmax is taken, and */
     BEST_BYTES = 128 << 10,    /*   bytes of them, so that they lie in L2 */
@@ -168,6 +168,8 @@ void vb__cpu_embed(vb__backend *base, const vb__weight *w, const int32_t *ids, i
 typedef struct linear_job {
     vb__cpu_backend *be;
     forms *in;
+    const vb__norm *norm; /* makes x first, its rows from row0 on; or NULL */
+    float *normed;        /*   x */
     const float *x; /* NULL: `in` is made already */
     int64_t xs;
     int32_t row0, n_rows; /* of the pass; in y and residual */
@@ -180,6 +182,9 @@ static void prepare_rows(void *ctx, int32_t begin, int32_t end, int32_t thread) 
     const linear_job *j = ctx;
     const forms *l = j->in;
     (void)thread;
+    if (j->norm != NULL)
+        j->be->k.rmsnorm(j->normed + begin * j->xs, j->xs, j->norm->x + (j->row0 + begin) * j->norm->xs, j->norm->xs, j->norm->w,
+                         end - begin, l->b.k, j->norm->eps);
     if (l->have[0]) j->be->k.act_bf16(&l->b, j->x, j->xs, begin, end);
     for (int32_t i = 1; i < FORMS; i++)
         if (l->have[i]) j->be->k.act_quant(&l->q[i - 1], j->x, j->xs, begin, end);
@@ -315,27 +320,43 @@ static void forms_of(forms *f, int32_t rows, int32_t k, const vb__linear_out *ou
     }
 }
 
+/* Norm and quantisation, in parts that are worth a thread's while. */
+static void prepare(linear_job *j, int32_t rows, int32_t k) {
+    int32_t least = PREPARE_CELLS / k / 4 * 4; /* kernels take four rows at a time */
+    vb__parallel_for(j->be->pool, rows, least < 4 ? 4 : least, prepare_rows, j);
+}
+
 static void pass(linear_job *j, int32_t rows, int32_t k) {
     j->n_rows = rows;
     int32_t panels = 0;
     for (int32_t i = 0; i < j->n_outs; i++) panels += panels_of(j->outs[i].w);
     if (j->x != NULL) {
         forms_of(j->in, rows, k, j->outs, j->n_outs);
-        vb__parallel_for(j->be->pool, rows, PREPARE_ROWS, prepare_rows, j);
+        prepare(j, rows, k);
     }
     vb__parallel_shares(j->be->pool, panels, GRAIN, linear_panels, j);
 }
 
-void vb__cpu_linear(vb__backend *base, const float *x, int64_t xs, int32_t rows, const vb__linear_out *outs,
-                    int32_t n_outs) {
-    vb__cpu_backend *be = vb__cpu_of(base);
+static void products(vb__cpu_backend *be, const vb__norm *norm, float *normed, const float *x, int64_t xs, int32_t rows,
+                     const vb__linear_out *outs, int32_t n_outs) {
     int32_t k = outs[0].w->k, step = pass_rows(be, k);
     for (int32_t i = 1; i < n_outs; i++) vb_assert(outs[i].w->k == k);
     vb_assert(k <= be->o.max_k && rows <= be->o.max_rows);
     for (int32_t r = 0; r < rows; r += step) {
-        linear_job j = {.be = be, .in = &be->linear->in, .x = x + r * xs, .xs = xs, .row0 = r, .outs = outs, .n_outs = n_outs};
+        linear_job j = {.be = be, .in = &be->linear->in, .norm = norm, .x = x + r * xs, .xs = xs, .row0 = r, .outs = outs, .n_outs = n_outs};
+        if (norm != NULL) j.normed = normed + r * xs;
         pass(&j, rows - r < step ? rows - r : step, k);
     }
+}
+
+void vb__cpu_linear(vb__backend *base, const float *x, int64_t xs, int32_t rows, const vb__linear_out *outs,
+                    int32_t n_outs) {
+    products(vb__cpu_of(base), NULL, NULL, x, xs, rows, outs, n_outs);
+}
+
+void vb__cpu_norm_linear(vb__backend *base, const vb__norm *norm, float *h, int64_t hs, int32_t rows, const vb__linear_out *outs,
+                         int32_t n_outs) {
+    products(vb__cpu_of(base), norm, h, h, hs, rows, outs, n_outs);
 }
 
 void vb__cpu_linear_argmax(vb__backend *base, const float *x, int64_t xs, int32_t rows, const vb__linear_out *out,
@@ -423,7 +444,7 @@ static void mlp_items(void *ctx, int32_t begin, int32_t end, int32_t thread) {
     }
 }
 
-void vb__cpu_mlp(vb__backend *base, const float *x, int64_t xs, int32_t rows, const vb__mlp_args *a) {
+void vb__cpu_mlp(vb__backend *base, float *x, int64_t xs, int32_t rows, const vb__mlp_args *a) {
     vb__cpu_backend *be = vb__cpu_of(base);
     struct vb__cpu_linear *l = be->linear;
     const int32_t k = a->gate->k, n = a->gate->n;
@@ -432,10 +453,11 @@ void vb__cpu_mlp(vb__backend *base, const float *x, int64_t xs, int32_t rows, co
     vb_assert(a->up->k == k && a->up->n == n && a->down.w->k == n && k <= be->o.max_k && n <= be->o.max_k && rows <= be->o.max_rows);
     for (int32_t r = 0, some; r < rows; r += some) {
         some = rows - r < step ? rows - r : step;
-        linear_job in = {.be = be, .in = &l->in, .x = x + r * xs, .xs = xs, .n_rows = some, .outs = gu, .n_outs = 2};
+        linear_job in = {.be = be, .in = &l->in, .norm = a->norm, .normed = x + r * xs, .x = x + r * xs, .xs = xs, .row0 = r,
+                         .n_rows = some, .outs = gu, .n_outs = 2};
         forms_of(&l->in, some, k, gu, 2);
         forms_of(&l->mid, some, n, &a->down, 1);
-        vb__parallel_for(be->pool, some, PREPARE_ROWS, prepare_rows, &in);
+        prepare(&in, some, k);
         mlp_job m = {&in, &l->mid, n};
         vb__parallel_shares(be->pool, (n + MLP_ITEM - 1) / MLP_ITEM, 1, mlp_items, &m);
         linear_job down = {.be = be, .in = &l->mid, .row0 = r, .outs = &a->down, .n_outs = 1};
