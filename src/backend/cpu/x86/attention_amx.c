@@ -33,13 +33,6 @@ typedef struct scratch {
 } scratch;
 _Static_assert(sizeof(scratch) <= VB_ATTN_SCRATCH, "the scratch of a tile kernel");
 
-/* f32 patterns of bf16 values, 32 of them in order, to bf16. */
-static inline __m512i narrow(__m512i lo, __m512i hi) {
-    const __m512i odd_words = _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33,
-                                               31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
-    return _mm512_permutex2var_epi16(lo, odd_words, hi);
-}
-
 static void round_queries(const vb__attn_tile *t, uint8_t *q, int32_t lanes) {
     for (int32_t i = 0; i < vb__attn_round16(lanes); i++, q += QS) {
         const float *src = i < lanes ? t->q + i / t->heads * t->qs + i % t->heads * t->qh : t->q;
@@ -47,9 +40,8 @@ static void round_queries(const vb__attn_tile *t, uint8_t *q, int32_t lanes) {
             int32_t left = i < lanes ? t->dim - d : 0;
             __mmask16 a = left >= 16 ? 0xffff : (__mmask16)((1u << left) - 1);
             __mmask16 b = left >= 32 ? 0xffff : left <= 16 ? 0 : (__mmask16)((1u << (left - 16)) - 1);
-            __m512i lo = attn_to_bf16(_mm512_maskz_loadu_ps(a, src + d));
-            __m512i hi = attn_to_bf16(_mm512_maskz_loadu_ps(b, src + d + 16));
-            _mm512_store_si512(q + d * 2, narrow(lo, hi));
+            __m512 lo = _mm512_maskz_loadu_ps(a, src + d), hi = _mm512_maskz_loadu_ps(b, src + d + 16);
+            _mm512_store_si512(q + d * 2, (__m512i)_mm512_cvtne2ps_pbh(hi, lo)); /* to_bf16, but for what NaN it gives */
         }
     }
 }
@@ -181,17 +173,16 @@ static void values(scratch *s, int32_t lane, int32_t lanes, const uint8_t *v, in
     }
 }
 
-static void sums(scratch *s, int32_t lane, int32_t lanes) {
+/* l_b of 16 lanes. */
+static void sums(scratch *s, int32_t lane) {
     VB_TILE_LOAD(6, s->ones, 64);
-    for (int32_t i = lane; i < lanes; i += 16) {
-        VB_TILE_LOAD(4, s->p + i * PS, PS);
-        VB_TILE_LOAD(5, s->p + i * PS + 64, PS);
-        VB_TILE_ZERO(0);
-        VB_TILE_DPBF16(0, 4, 6);
-        VB_TILE_DPBF16(0, 5, 6);
-        VB_TILE_STORE(0, s->l, 64);
-        for (int32_t j = 0; j < 16; j++) s->lanes.lb[i + j] = s->l[j * 16];
-    }
+    VB_TILE_LOAD(4, s->p + lane * PS, PS);
+    VB_TILE_LOAD(5, s->p + lane * PS + 64, PS);
+    VB_TILE_ZERO(0);
+    VB_TILE_DPBF16(0, 4, 6);
+    VB_TILE_DPBF16(0, 5, 6);
+    VB_TILE_STORE(0, s->l, 64);
+    for (int32_t j = 0; j < 16; j++) s->lanes.lb[lane + j] = s->l[j * 16];
 }
 
 static void copy_v_tail(const uint8_t *v, int32_t dim, uint8_t *tail) {
@@ -211,15 +202,17 @@ static void one_block(const vb__attn_tile *t, scratch *s, int32_t b, const uint8
     else expect(s, next, 256 * dim, scoring + rest);
     int64_t os = vb__attn_o_stride(dim);
     if (dim % 16 != 0) copy_v_tail(v, dim, s->v_tail);
-    /* Two groups of lanes from scores to values before the next two: tiles that lie idle for more than some 2500 cycles take
-     * 1200 to wake. */
+    /* Two groups of lanes from scores to values before the next two, and the sums of 16 lanes in the middle of the softmax:
+     * tiles that lie idle for more than some 1500 cycles take 1200 to wake. */
     for (int32_t i = 0; i < lanes; i += 32) {
         int32_t n = lanes - i < 32 ? lanes - i : 32;
         if (n > 16) scores_two(s, s->q + i * QS, k, dim, s->s + i * SS);
         else scores_one(s, s->q + i * QS, k, dim, s->s + i * SS);
         if (first && i + 32 >= lanes) expect(s, next, 256 * dim, n + dim / 16);
-        softmax(s, t->scale, i, i + n);
-        sums(s, i, i + n);
+        for (int32_t j = i; j < i + n; j += 16) {
+            softmax(s, t->scale, j, j + 16 < i + n ? j + 16 : i + n);
+            sums(s, j);
+        }
         attn_fold_factors(&s->lanes, i, i + n, part, part + vb__attn_round16(lanes), first);
         float *o = vb__attn_part_o(part, lanes, i, dim);
         values(s, i, n, v, dim * 4, dim / 16, o, os, first);
