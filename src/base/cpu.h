@@ -9,7 +9,7 @@ typedef enum vb__cpu_level {
     VB_CPU_C,      /* needs FMA3 only */
     VB_CPU_AVX2,   /* + AVX2, F16C */
     VB_CPU_AVX512, /* + AVX-512 F, BW, DQ, VL, VBMI, VNNI */
-    VB_CPU_AMX,    /* + AMX tile, bf16, int8 */
+    VB_CPU_AMX,    /* + AMX tile, bf16, int8; GFNI, AVX512_BF16 */
     VB_CPU_LEVELS
 } vb__cpu_level;
 

@@ -1,8 +1,8 @@
 /* The launchers of kv_append and attention. Contracts: ops/kv_append.h, ops/attention.h.
  *
  * A call is cut into tiles: query heads of one KV head for consecutive rows of one sequence, so that K and V
- * are read once for all of them; which (row, head) pairs share a tile follows the head-chunk plan. With
- * enough tiles for all threads each tile is one item. With few (decode, a verify block at depth), blocks or
+ * are read once for all of them; which (row, head) pairs share a tile follows the head-chunk plan, of which a tile
+ * takes as many chunks as fit. With enough tiles for all threads each tile is one item. With few (decode, a verify block at depth), blocks or
  * spans of keys become items, their partial results are kept, and a second region folds them in the
  * contract's order; a long context goes in rounds, so that scratch has a fixed size. Both ways give the same
  * bits, because the contract folds blocks within a span, and spans, in one order. */
