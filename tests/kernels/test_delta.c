@@ -22,25 +22,12 @@ static void one_block(shape c) {
     vb__delta_block b = {.dk = c.dk, .cols = c.cols, .rows = c.rows, .certain = c.certain, .replay = c.replay, .ss = ss, .q = x,
                          .k = x + c.dk, .v = x + 2 * c.dk, .xs = xs, .decay = gates, .beta = gates + c.rows, .os = os,
                          .in_decay = in_k, .in_k = in_k + c.replay, .in_delta = in + at, .tape_stride = ts, .scratch = scratch,
-                         .ask_s = rnd() & 1 ? s : NULL, .ask_n = c.dk * ss};
-    /* errands: a few copies of whole lines, and hints between them */
-    enum { ERRANDS = 5, PLACE = 256 };
-    vb__delta_errand errands[ERRANDS];
-    float *src = new_filled(ERRANDS * PLACE, c.kind), *copies = new_floats(ERRANDS * PLACE), *want_copies = new_floats(ERRANDS * PLACE);
-    b.n_errands = rnd_below(ERRANDS + 1);
-    b.errands = errands;
-    for (int i = 0; i < b.n_errands; i++) {
-        bool hint = rnd_below(3) == 0;
-        errands[i] = (vb__delta_errand){hint ? NULL : copies + i * PLACE, src + i * PLACE + rnd_below(2),
-                                        hint ? 1 + rnd_below(PLACE - 1) : 16 * (1 + rnd_below(PLACE / 16 - 1))};
-        if (!hint) memcpy(want_copies + i * PLACE, errands[i].src, (size_t)errands[i].n * sizeof(float));
-    }
+                         .ask_s = rnd() & 1 ? s : NULL};
     float *want_s = copy_of(s, c.dk * ss), *want_o = copy_of(o, c.rows * os), *want_tape = copy_of(tape, c.rows * ts);
     b.s = want_s;
     b.o = want_o;
     b.out_delta = want_tape + at;
     vb__delta_ref(&b);
-    expect_same("delta errands", VB_CPU_C, copies, want_copies, ERRANDS * PLACE);
     FOR_LEVELS(level) {
         vb__kernels k;
         vb__kernels_init(&k, level);
@@ -49,9 +36,7 @@ static void one_block(shape c) {
         b.s = got_s;
         b.o = got_o;
         b.out_delta = got_tape + at;
-        memset(copies, 0, ERRANDS * PLACE * sizeof(float));
         k.delta(&b);
-        expect_same("delta errands", level, copies, want_copies, ERRANDS * PLACE);
         expect_same("delta o", level, got_o, want_o, c.rows * os);
         expect_same("delta state", level, got_s, want_s, c.dk * ss);
         expect_same("delta tape", level, got_tape, want_tape, c.rows * ts);
@@ -59,8 +44,8 @@ static void one_block(shape c) {
         vb__free(got_o);
         vb__free(got_tape);
     }
-    float *all[] = {s, x, in, in_k, gates, o, tape, scratch, want_s, want_o, want_tape, src, copies, want_copies};
-    for (int i = 0; i < 14; i++) vb__free(all[i]);
+    float *all[] = {s, x, in, in_k, gates, o, tape, scratch, want_s, want_o, want_tape};
+    for (int i = 0; i < 11; i++) vb__free(all[i]);
 }
 
 static void levels_return_the_same_bits(void **state) {

@@ -15,8 +15,6 @@ typedef struct thread_scratch {
     float *replay_k, *replay_decay; /* [VB_DELTA_MAX_REPLAY][dk], [VB_DELTA_MAX_REPLAY] */
     float *x, *o; /* [NET_X], [NET_O] some rows of a few key heads: of each q, k and its v; and what delta makes of them */
     float *decay, *beta; /* [max_rows] */
-    vb__delta_errand *errands; /* [MAX_ERRANDS] of the head whose turn it is */
-    int32_t n_errands;
 } thread_scratch;
 enum {
     NET_ROWS = 32,      /* rows of an item that are made at a time: much above what loading the state again costs, */
@@ -27,9 +25,7 @@ enum {
     NET_O = NET_ALL * NET_KEYS * 2 * 128,
     X_AT = VB_DELTA_SCRATCH + VB_DELTA_MAX_REPLAY * VB_DELTA_MAX_DK + VB_DELTA_MAX_REPLAY,
     O_AT = X_AT + NET_X,
-    ERRANDS_AT = O_AT + NET_O,
-    MAX_ERRANDS = 8 * NET_ALL,
-    FIXED_SCRATCH = ERRANDS_AT + MAX_ERRANDS * (int)(sizeof(vb__delta_errand) / sizeof(float))
+    FIXED_SCRATCH = O_AT + NET_O
 };
 
 struct vb__cpu_delta {
@@ -54,8 +50,7 @@ vb_err vb__cpu_delta_init(vb__cpu_backend *be, vb_error *err) {
     for (size_t t = 0; t < threads; t++) {
         float *p = be->delta->memory + t * each;
         float *k = p + VB_DELTA_SCRATCH, *g = k + VB_DELTA_MAX_REPLAY * VB_DELTA_MAX_DK, *gates = p + FIXED_SCRATCH;
-        be->delta->thread[t] = (thread_scratch){p, k, g, p + X_AT, p + O_AT, gates, gates + rows,
-                                              (vb__delta_errand *)(void *)(p + ERRANDS_AT), 0};
+        be->delta->thread[t] = (thread_scratch){p, k, g, p + X_AT, p + O_AT, gates, gates + rows};
     }
     return VB_OK;
 }
@@ -86,17 +81,6 @@ static void copy_out(float *dst, const float *src, int64_t n) {
     for (; i + 16 <= n; i += 16)
         for (int64_t j = i; j < i + 16; j += 4) _mm_stream_ps(dst + j, _mm_loadu_ps(src + j));
     for (; i < n; i++) dst[i] = src[i];
-}
-
-/* The same, but left to the kernel (ops/delta.h) where it can do it and there is room for one more. */
-static void copy_later(thread_scratch *scratch, float *dst, const float *src, int64_t n) {
-    if (((uintptr_t)dst & 63) == 0 && n % 16 == 0 && scratch->n_errands < MAX_ERRANDS)
-        scratch->errands[scratch->n_errands++] = (vb__delta_errand){dst, src, n};
-    else
-        copy_out(dst, src, n);
-}
-static void ask_later(thread_scratch *scratch, const float *src, int64_t n) {
-    if (scratch->n_errands < MAX_ERRANDS) scratch->errands[scratch->n_errands++] = (vb__delta_errand){NULL, src, n};
 }
 
 /* Channel at which head h (q heads, k heads, v heads) starts. */
@@ -145,19 +129,8 @@ static void conv_rows(const conv_call *c, const vb__seq_rows *s, int32_t at, int
         head.outs = outs;
     }
     c->k->conv(&head);
-}
-
-/* Raw rows of a head from row at on, so many, into the tape. scratch: if there is one, later. */
-static void tape_rows(const conv_call *c, const vb__seq_rows *s, int32_t at, int32_t rows, int32_t h, thread_scratch *scratch) {
-    const vb__conv_args *a = c->a;
-    const vb__delta_layout *l = &a->lay;
-    int64_t ch = channel_of(l, h), n = h < 2 * l->nk ? l->dk : l->dv;
-    for (int64_t t = s->certain > at ? s->certain : at; t < at + rows; t++) {
-        float *dst = s->tape_out + (t - s->certain) * l->tape_stride + tape_conv(l) + ch;
-        const float *src = a->m + (s->row0 + t) * a->ms + ch;
-        if (scratch != NULL) copy_later(scratch, dst, src, n);
-        else copy_out(dst, src, n);
-    }
+    for (int64_t t = s->certain > at ? s->certain - at : 0; t < head.rows; t++)
+        copy_out(s->tape_out + (at + t - s->certain) * l->tape_stride + tape_conv(l) + ch, head.m + t * a->ms, head.n);
 }
 
 /* The same of one tile of rows, to where the call wants it. */
@@ -166,7 +139,6 @@ static void conv_tile(const conv_call *c, const vb__seq_rows *s, int32_t tile, i
     int32_t at = tile * TILE, rows = s->rows - at < TILE ? s->rows - at : TILE;
     float *out = c->commit ? NULL : a->out + (s->row0 + at) * a->outs + channel_of(&a->lay, h);
     conv_rows(c, s, at, rows, h, out, a->outs);
-    if (!c->commit) tape_rows(c, s, at, rows, h, NULL);
 }
 
 static void conv_items(void *ctx, int32_t begin, int32_t end, int32_t thread) {
@@ -230,7 +202,6 @@ typedef struct delta_call {
 typedef struct head_rows {
     const vb__seq_rows *s;
     int32_t head, key;
-    bool whole;           /* all its blocks are this thread's, and share the errands */
     int32_t at, rows;      /* rows at .. at+rows-1 of the sequence: all from the first that is not certain on */
     const float *q, *k, *v; /* row t at + t*xs */
     int64_t xs;
@@ -242,7 +213,7 @@ static int32_t key_of(const vb__delta_layout *l, int32_t head) { return l->modul
 
 /* Decay and beta of these rows into the thread's scratch. The owner of a head's first block also writes what the
  * tape holds once a head. */
-static void make_gates(const delta_call *c, const head_rows *h, bool owner, thread_scratch *scratch) {
+static void make_gates(const delta_call *c, const head_rows *h, bool owner, const thread_scratch *scratch) {
     const vb__delta_args *a = c->a;
     const vb__delta_layout *l = &a->lay;
     const vb__seq_rows *s = h->s;
@@ -255,7 +226,7 @@ static void make_gates(const delta_call *c, const head_rows *h, bool owner, thre
     for (int64_t t = s->certain > h->at ? s->certain - h->at : 0; t < h->rows; t++) {
         float *tape = s->tape_out + (h->at + t - s->certain) * l->tape_stride;
         tape[l->tape_off + head] = scratch->decay[t];
-        if (first_of_key) copy_later(scratch, tape + tape_k(l) + (int64_t)h->key * l->dk, h->k + t * h->xs, l->dk);
+        if (first_of_key) copy_out(tape + tape_k(l) + (int64_t)h->key * l->dk, h->k + t * h->xs, l->dk);
     }
 }
 
@@ -279,7 +250,7 @@ static float *block_state(const delta_call *c, const vb__seq_rows *s, int32_t he
 /* The kernel's calls for one block of a head. fresh: what the head needs in scratch is not there yet. ask: the state
  * of the block that follows, or NULL. */
 static void block_rows(const delta_call *c, const head_rows *h, int32_t block, bool fresh, const float *ask,
-                       thread_scratch *scratch) {
+                       const thread_scratch *scratch) {
     const vb__delta_layout *l = &c->a->lay;
     const vb__seq_rows *s = h->s;
     int64_t col = (int64_t)block * c->cols, at = tape_delta(l) + (int64_t)h->head * l->dv + col;
@@ -291,8 +262,7 @@ static void block_rows(const delta_call *c, const head_rows *h, int32_t block, b
         .in_decay = scratch->replay_decay,
         .in_k = scratch->replay_k,
         .tape_stride = l->tape_stride,
-        .ask_s = ask == NULL ? NULL : ask + (int64_t)l->dk * l->dv / c->blocks * block,
-        .ask_n = (int64_t)l->dk * l->dv / c->blocks,
+        .ask_s = ask,
         .scratch = scratch->state,
     };
     int32_t replay = h->at == 0 ? s->replay : 0, done = 0;
@@ -308,10 +278,6 @@ static void block_rows(const delta_call *c, const head_rows *h, int32_t block, b
     if (b.replay > 0 && (fresh || done > 0)) load_replay(l, s, done, b.replay, h->head, h->key, scratch);
     if (!c->commit && h->rows > 0) {
         if (fresh) make_gates(c, h, block == 0, scratch);
-        int32_t parts = h->whole ? c->blocks : 1, part = block < parts ? block : parts;
-        int32_t first = scratch->n_errands * part / parts, end = part < parts ? scratch->n_errands * (part + 1) / parts : first;
-        b.errands = scratch->errands + first;
-        b.n_errands = end - first;
         b.rows = h->rows;
         b.certain = s->certain - h->at < h->rows ? s->certain - h->at : h->rows;
         b.q = h->q;
@@ -331,7 +297,7 @@ static void delta_items(void *ctx, int32_t begin, int32_t end, int32_t thread) {
     const delta_call *c = ctx;
     const vb__delta_args *a = c->a;
     const vb__delta_layout *l = &a->lay;
-    thread_scratch *scratch = &c->scratch->thread[thread];
+    const thread_scratch *scratch = &c->scratch->thread[thread];
     for (int32_t i = begin; i < end; i++) {
         int32_t head = i / c->blocks % l->nv, next = i + 1;
         const vb__seq_rows *s = &a->seqs[i / c->blocks / l->nv];
@@ -347,9 +313,7 @@ static void delta_items(void *ctx, int32_t begin, int32_t end, int32_t thread) {
             h.os = a->os;
         }
         const float *ask = NULL;
-        next = i / c->blocks * c->blocks + c->blocks;
-        if (next < end) ask = block_state(c, &a->seqs[next / c->blocks / l->nv], next / c->blocks % l->nv, 0);
-        if (i == begin || i % c->blocks == 0) scratch->n_errands = 0;
+        if (next < end) ask = block_state(c, &a->seqs[next / c->blocks / l->nv], next / c->blocks % l->nv, next % c->blocks);
         block_rows(c, &h, i % c->blocks, i == begin || i % c->blocks == 0, ask, scratch);
     }
     _mm_sfence(); /* for stores past the cache: other threads read after the region */
@@ -405,9 +369,11 @@ typedef struct net_call {
     int32_t keys, groups; /* key heads of an item, items of a sequence */
 } net_call;
 
-/* Asks for the state of a head. */
-static void ask_head(const vb__delta_layout *l, const float *state) {
-    for (int64_t i = 0; i < (int64_t)l->dk * l->dv; i += 16) __builtin_prefetch(state + i, 0, 2);
+/* Asks for the state of a block. */
+static void ask_block(const delta_call *c, const float *state) {
+    const vb__delta_layout *l = &c->a->lay;
+    for (int64_t k = 0; k < l->dk; k++)
+        for (int32_t i = 0; i < c->cols && i < l->dv; i += 16) __builtin_prefetch(state + k * l->dv + i, 0, 2);
 }
 
 /* Value head j of a key head. */
@@ -421,41 +387,21 @@ typedef struct net_rows {
     int32_t key0, keys, at, rows;
 } net_rows;
 
-/* Head i of those that conv makes for a key head: q, k, values. */
-static int32_t conv_head_of(const vb__delta_layout *l, int32_t key, int32_t i) {
-    return i < 2 ? i * l->nk + key : 2 * l->nk + head_of(l, key, i - 2);
-}
-
-/* conv of the heads of key heads key .. key+keys-1: of each q, k and then its v, [rows][2*dk + per_key*dv]. Heads go by
- * the order in which they lie in memory. */
-static void net_conv(const net_call *c, const net_rows *n, int32_t key, int32_t keys, float *x) {
+/* conv of the item's heads: of a key head q, k and then its v, [rows][2*dk + per_key*dv]. Heads go by the order in
+ * which they lie in memory. */
+static void net_conv(const net_call *c, const net_rows *n, float *x) {
     const vb__delta_layout *l = &c->a->conv.lay;
     int32_t per_key = l->nv / l->nk;
     int64_t xs = 2 * (int64_t)l->dk + (int64_t)per_key * l->dv;
     for (int32_t t = 0; t < n->rows || t == 0; t += TILE) {
         int32_t rows = n->rows - t < TILE ? n->rows - t : TILE;
         for (int32_t part = 0; part < 2 + per_key; part++)
-            for (int32_t i = 0; i < keys; i++) {
-                float *y = x + ((int64_t)i * n->rows + t) * xs + (part < 2 ? part * l->dk : 2 * l->dk + (part - 2) * l->dv);
-                conv_rows(&c->conv, n->s, n->at + t, rows, conv_head_of(l, key + i, part), y, xs);
+            for (int32_t i = 0; i < n->keys; i++) {
+                int32_t key = n->key0 + i, j = part - 2;
+                float *y = x + ((int64_t)i * n->rows + t) * xs + (j < 0 ? part * l->dk : 2 * l->dk + j * l->dv);
+                conv_rows(&c->conv, n->s, n->at + t, rows, j < 0 ? part * l->nk + key : 2 * l->nk + head_of(l, key, j), y, xs);
             }
     }
-}
-
-/* Asks for what the norm of a head will read and, where another key head follows, its conv. */
-static void net_ask(const net_call *c, const net_rows *n, const head_rows *h, bool conv, thread_scratch *scratch) {
-    const vb__conv_args *a = &c->a->conv;
-    const vb__delta_layout *l = &a->lay;
-    int64_t row0 = n->s->row0 + n->at;
-    for (int32_t i = 0; conv && i < 2 + l->nv / l->nk; i++) {
-        int32_t width = i < 2 ? l->dk : l->dv;
-        int64_t ch = channel_of(l, conv_head_of(l, h->key + 1, i));
-        ask_later(scratch, a->w + ch * l->taps, (int64_t)width * l->taps);
-        for (int32_t t = 0; t < l->taps - 1 && n->at == 0; t++)
-            ask_later(scratch, n->s->conv_tail + l->conv_off + t * c->conv.channels + ch, width);
-        for (int32_t t = 0; t < n->rows; t++) ask_later(scratch, a->m + (row0 + t) * a->ms + ch, width);
-    }
-    for (int32_t t = 0; t < n->rows; t++) ask_later(scratch, c->a->z + (row0 + t) * c->a->zs + h->head * l->dv, l->dv);
 }
 
 /* The gated norm of the item's heads, [rows][per_key][keys][dv] or [rows][keys][per_key][dv] as in memory: row by row. */
@@ -474,7 +420,7 @@ static void net_norm(const net_call *c, const net_rows *n, const float *o) {
 
 /* All of the item's rows; follows: the state of the item that this thread takes next, or NULL. */
 static void net_item(const net_call *c, const vb__seq_rows *s, int32_t key0, int32_t keys, const float *follows,
-                     thread_scratch *scratch) {
+                     const thread_scratch *scratch) {
     const vb__delta_layout *l = &c->a->conv.lay;
     int32_t per_key = l->nv / l->nk, heads = keys * per_key, blocks = c->delta.blocks;
     int64_t xs = 2 * (int64_t)l->dk + (int64_t)per_key * l->dv, os = (int64_t)heads * l->dv;
@@ -482,22 +428,17 @@ static void net_item(const net_call *c, const vb__seq_rows *s, int32_t key0, int
         int32_t left = s->rows - at;
         rows = left <= NET_ALL ? left : NET_ROWS;
         net_rows n = {s, key0, keys, at, rows};
-        /* A few rows of a head take long enough to ask for the next head's meanwhile. Many are read as long runs of memory. */
-        int32_t some = rows > NET_DRAFTS ? keys : 1;
+        net_conv(c, &n, scratch->x);
         for (int32_t i = 0; i < heads; i++) {
             int32_t key = i / per_key, j = i % per_key, next = i + 1;
-            const float *x = scratch->x + (int64_t)(key % some) * rows * xs;
+            const float *x = scratch->x + (int64_t)key * rows * xs;
             float *o = scratch->o + (l->modulo_heads ? j * keys + key : i) * l->dv;
-            head_rows h = {.s = s, .head = head_of(l, key0 + key, j), .key = key0 + key, .whole = true, .at = at, .rows = rows, .q = x,
+            head_rows h = {.s = s, .head = head_of(l, key0 + key, j), .key = key0 + key, .at = at, .rows = rows, .q = x,
                            .k = x + l->dk, .v = x + 2 * l->dk + j * l->dv, .xs = xs, .o = o, .os = os};
-            if (j == 0 && key % some == 0) net_conv(c, &n, h.key, some, scratch->x);
-            scratch->n_errands = 0;
-            for (int32_t part = j == 0 ? 0 : 2; part < 3; part++)
-                tape_rows(&c->conv, s, at, rows, conv_head_of(l, h.key, part < 2 ? part : 2 + j), scratch);
-            if (some == 1) net_ask(c, &n, &h, j == 0 && key + 1 < keys, scratch);
             for (int32_t b = 0; b < blocks; b++) {
                 const float *ask = rows == left ? follows : NULL;
-                if (next < heads) ask = block_state(&c->delta, s, head_of(l, key0 + next / per_key, next % per_key), 0);
+                if (b + 1 < blocks) ask = block_state(&c->delta, s, h.head, b + 1);
+                else if (next < heads) ask = block_state(&c->delta, s, head_of(l, key0 + next / per_key, next % per_key), 0);
                 block_rows(&c->delta, &h, b, b == 0, ask, scratch);
             }
         }
@@ -510,14 +451,14 @@ static void net_items(void *ctx, int32_t begin, int32_t end, int32_t thread) {
     const net_call *c = ctx;
     const vb__delta_layout *l = &c->a->conv.lay;
     const vb__seq_rows *seqs = c->a->conv.seqs;
-    thread_scratch *scratch = &c->delta.scratch->thread[thread];
+    const thread_scratch *scratch = &c->delta.scratch->thread[thread];
     for (int32_t i = begin; i < end; i++) {
         const vb__seq_rows *s = &seqs[i / c->groups];
         int32_t key0 = i % c->groups * c->keys, keys = l->nk - key0 < c->keys ? l->nk - key0 : c->keys, next = i + 1;
         const float *follows = NULL;
         if (next < end)
             follows = block_state(&c->delta, &seqs[next / c->groups], head_of(l, next % c->groups * c->keys, 0), 0);
-        if (i == begin) ask_head(l, block_state(&c->delta, s, head_of(l, key0, 0), 0));
+        if (i == begin) ask_block(&c->delta, block_state(&c->delta, s, head_of(l, key0, 0), 0));
         net_item(c, s, key0, keys, follows, scratch);
     }
     _mm_sfence(); /* for stores past the cache: other threads read after the region */

@@ -7,13 +7,11 @@
  *      S = fma(k_k, delta, S');  o = sum over k of S[k] * q_k
  * The state in memory ends as it is after row certain-1 (certain = 0: after the replay); later rows step in
  * scratch and leave their delta: row certain + t at out_delta + t*tape_stride.
- * Meanwhile it does the errands that it is given: copies, and hints about memory that is read soon.
  * gates: decay = exp(neg_exp_a * softplus(a + dt_bias)), beta = sigmoid(b), per row.
  *
  * shapes    as in the struct; rows may be 0 (replay only)
  * limits    1 <= dk <= 512, 1 <= cols <= 64, 0 <= certain <= rows, 0 <= replay <= 16; no alignment required
- *           except of scratch; o, out_delta and what errands write alias
- *           nothing
+ *           except of scratch; o and out_delta alias nothing
  * class     cpu: every variant returns the reference's bits
  * order     the sums are fma chains from +0, k ascending; v - u and beta * that are rounded, g * S is rounded;
  *           lanes run over columns. Gates: a + dt_bias, softplus, product, exp rounded one by one (base/vmath.h).
@@ -36,14 +34,6 @@ enum {
     VB_DELTA_SCRATCH = VB_DELTA_SCRATCH_DELTA + VB_DELTA_MAX_REPLAY * VB_DELTA_COLS
 };
 
-/* A run of floats to copy past the caches (into a tape, which is read in another call), or only to ask for, while the
- * steps compute. */
-typedef struct vb__delta_errand {
-    float *dst; /* 64-byte aligned; NULL: a hint that src is read soon */
-    const float *src;
-    int64_t n; /* of a copy a multiple of 16, at least 1 */
-} vb__delta_errand;
-
 typedef struct vb__delta_block {
     int32_t dk, cols, rows, certain, replay;
     float *s;
@@ -57,32 +47,24 @@ typedef struct vb__delta_block {
     const float *in_delta;        /* row t at + t*tape_stride */
     float *out_delta;
     int64_t tape_stride;
-    const vb__delta_errand *errands; /* [n_errands] */
-    int32_t n_errands;
-    const float *ask_s; /* [ask_n] a hint: a share of the state that this thread takes next; or NULL */
-    int64_t ask_n;
+    const float *ask_s; /* a hint: like s, of the block that this thread takes next; or NULL */
     float *scratch; /* [VB_DELTA_SCRATCH], 64-byte aligned, contents undefined before and after */
 } vb__delta_block;
 
 /* Prefetches, so that memory is read while the steps compute. A step works through dk in chunks of 16. */
-enum { VB_DELTA_CHUNK = 32 };
+enum { VB_DELTA_CHUNK = 16 };
 
-/* Lines of ask_s to ask for in each chunk, so that all are asked for by the end. */
-static inline int64_t vb__delta_ask_lines(const vb__delta_block *d) {
+/* Rows of the next block's state to ask for in each chunk, so that all are asked for by the end. */
+static inline int64_t vb__delta_ask_rows(const vb__delta_block *d) {
     if (d->ask_s == NULL || d->rows == 0) return 0;
     int64_t chunks = (int64_t)d->rows * ((d->dk + VB_DELTA_CHUNK - 1) / VB_DELTA_CHUNK);
-    return ((d->ask_n + 15) / 16 + chunks - 1) / chunks;
+    return (d->dk + chunks - 1) / chunks;
 }
-/* n more of them from float `at` on; returns the float after. */
-static inline int64_t vb__delta_ask_state(const vb__delta_block *d, int64_t at, int64_t n) {
-    for (; n > 0 && at < d->ask_n; n--, at += 16) __builtin_prefetch(d->ask_s + at, 0, 2);
-    return at;
-}
-/* Lines of all errands to do in each chunk, so that all are done by the end. */
-static inline int64_t vb__delta_errand_lines(const vb__delta_block *d) {
-    int64_t lines = 0, chunks = (int64_t)d->rows * ((d->dk + VB_DELTA_CHUNK - 1) / VB_DELTA_CHUNK);
-    for (int32_t i = 0; i < d->n_errands; i++) lines += (d->errands[i].n + 15) / 16;
-    return chunks > 0 ? (lines + chunks - 1) / chunks : 0;
+/* n more of them from `row` on; returns the row after. */
+static inline int64_t vb__delta_ask_state(const vb__delta_block *d, int64_t row, int64_t n) {
+    for (; n > 0 && row < d->dk; n--, row++)
+        for (int32_t c = 0; c < d->cols; c += 16) __builtin_prefetch(d->ask_s + row * d->ss + c, 0, 2);
+    return row;
 }
 /* What step t+1 reads and writes: its v and o, its q and the k of the step after that. (A store to what is not in
  * the cache would hold up the stores of a whole pass behind it.) */
@@ -94,11 +76,8 @@ static inline void vb__delta_ask_vo(const vb__delta_block *d, int64_t t) {
     }
 }
 static inline void vb__delta_ask_qk(const vb__delta_block *d, int64_t t, int64_t i) {
-    const float *q = d->q + (t + 1 < d->rows ? t + 1 : t) * d->xs, *k = d->k + (t + 2 < d->rows ? t + 2 : t) * d->xs;
-    for (int64_t end = i + VB_DELTA_CHUNK; i < end && i < d->dk; i += 16) {
-        __builtin_prefetch(q + i);
-        __builtin_prefetch(k + i);
-    }
+    __builtin_prefetch(d->q + (t + 1 < d->rows ? t + 1 : t) * d->xs + i);
+    __builtin_prefetch(d->k + (t + 2 < d->rows ? t + 2 : t) * d->xs + i);
 }
 
 #define VB_DELTA_GATES_ARGS                                                                                  \

@@ -1,7 +1,6 @@
 /* delta, C reference. Contract and order: ops/delta.h. */
 #include "backend/ops/delta.h"
 #include "base/vmath.h"
-#include <string.h>
 
 void vb__delta_gates_ref(VB_DELTA_GATES_ARGS) {
     for (int64_t t = 0; t < rows; t++) {
@@ -53,6 +52,4 @@ void vb__delta_ref(const vb__delta_block *a) {
         }
         if (t == a->certain - 1) write_back(a, state);
     }
-    for (int32_t i = 0; i < a->n_errands; i++)
-        if (a->errands[i].dst != NULL) memcpy(a->errands[i].dst, a->errands[i].src, (size_t)a->errands[i].n * sizeof(float));
 }

@@ -62,30 +62,10 @@ INLINE void first_rows(const vb__delta_block *d, const int n, int64_t k0, __m256
     }
 }
 
-/* What is done beside the steps, a little in every chunk. */
-typedef struct beside {
-    int64_t ask, ask_lines; /* next float of what is to be asked for, lines a chunk */
-    int32_t errand;         /* next errand, */
-    int64_t done, lines;    /*   floats of it that are done, lines a chunk */
-} beside;
-
-INLINE void errand_lines(const vb__delta_block *d, beside *b, int64_t n) {
-    for (; n > 0 && b->errand < d->n_errands; n--) {
-        const vb__delta_errand *e = &d->errands[b->errand];
-        if (e->dst != NULL) {
-            _mm256_stream_ps(e->dst + b->done, _mm256_loadu_ps(e->src + b->done));
-            _mm256_stream_ps(e->dst + b->done + 8, _mm256_loadu_ps(e->src + b->done + 8));
-        } else {
-            __builtin_prefetch(e->src + b->done, 0, 2);
-        }
-        b->done += 16;
-        if (b->done >= e->n) b->done = 0, b->errand++;
-    }
-}
-
-/* Update and output of row t; unless it is the last, decay and u of row t+1 (u holds row t's, then row t+1's). */
+/* Update and output of row t; unless it is the last, decay and u of row t+1 (u holds row t's, then row t+1's). *ask
+ * is the next row of the next block to ask for, `per` that many in a chunk. */
 INLINE void step(const vb__delta_block *d, int64_t t, __m256 *u, const bool write, const bool last, const bool full,
-                 beside *b) {
+                 int64_t *ask, int64_t per) {
     const float *q = d->q + t * d->xs, *k = d->k + t * d->xs, *k_next = k + d->xs;
     int32_t cols = d->cols;
     __m256 delta[V], o[V];
@@ -105,8 +85,7 @@ INLINE void step(const vb__delta_block *d, int64_t t, __m256 *u, const bool writ
     vb__delta_ask_vo(d, t);
     for (int64_t r = 0; r < d->dk;) {
         vb__delta_ask_qk(d, t, r);
-        b->ask = vb__delta_ask_state(d, b->ask, b->ask_lines);
-        errand_lines(d, b, b->lines);
+        *ask = vb__delta_ask_state(d, *ask, per);
         for (int64_t end = r + VB_DELTA_CHUNK < d->dk ? r + VB_DELTA_CHUNK : d->dk; r < end; r++, s += C) {
             __m256 kr = _mm256_set1_ps(k[r]), qr = _mm256_set1_ps(q[r]), kn = last ? qr : _mm256_set1_ps(k_next[r]);
             for (int i = 0; i < V; i++) {
@@ -133,15 +112,14 @@ INLINE void run(const vb__delta_block *d, const bool full) {
     int32_t k = 0;
     for (; k + 2 <= d->dk; k += 2) first_rows(d, 2, k, u, full);
     for (; k < d->dk; k++) first_rows(d, 1, k, u, full);
-    beside b = {.ask_lines = vb__delta_ask_lines(d), .lines = vb__delta_errand_lines(d)};
+    int64_t ask = 0, per = vb__delta_ask_rows(d);
     for (int64_t t = 0; t < d->rows; t++) {
         bool write = t == d->certain - 1, last = t == d->rows - 1;
-        if (write && last) step(d, t, u, true, true, full, &b);
-        else if (write) step(d, t, u, true, false, full, &b);
-        else if (last) step(d, t, u, false, true, full, &b);
-        else step(d, t, u, false, false, full, &b);
+        if (write && last) step(d, t, u, true, true, full, &ask, per);
+        else if (write) step(d, t, u, true, false, full, &ask, per);
+        else if (last) step(d, t, u, false, true, full, &ask, per);
+        else step(d, t, u, false, false, full, &ask, per);
     }
-    errand_lines(d, &b, INT64_MAX);
 }
 
 void vb__delta_avx2(const vb__delta_block *args) {
@@ -157,7 +135,6 @@ void vb__delta_avx2(const vb__delta_block *args) {
         local.o += C;
         if (local.in_delta != NULL) local.in_delta += C;
         if (local.out_delta != NULL) local.out_delta += C;
-        local.ask_s = NULL; /* all that was done beside the first part */
-        local.n_errands = 0;
+        if (local.ask_s != NULL) local.ask_s += C;
     }
 }

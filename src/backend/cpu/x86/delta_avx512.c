@@ -35,8 +35,7 @@ INLINE void store(float *p, int i, __m512 v, const bool full, int32_t cols) {
     else _mm512_mask_storeu_ps(p + 16 * i, vb__mask16(cols - 16 * i), v);
 }
 
-/* n rows of the state, V vectors each, from memory: replay, write back if nothing else will or if the only row reads it
- * there; decay of row 0, to scratch unless it is the only one, and its u. */
+/* n rows of the state, V vectors each, from memory: replay, write back if nothing else will, decay of row 0 and its u. */
 INLINE void first_rows(const vb__delta_block *d, const int V, const int n, int64_t k0, __m512 *u, const bool full) {
     __m512 s[4][4];
     const float *tk = d->in_k, *delta = d->scratch + VB_DELTA_SCRATCH_DELTA;
@@ -51,7 +50,7 @@ INLINE void first_rows(const vb__delta_block *d, const int V, const int n, int64
                 s[r][i] = _mm512_fmadd_ps(k, _mm512_load_ps(delta + 16 * (t * V + i)), _mm512_mul_ps(g, s[r][i]));
         }
     }
-    if (d->replay > 0 && (d->certain == 0 || d->rows == 1))
+    if (d->certain == 0 && d->replay > 0)
         UNROLL for (int r = 0; r < n; r++)
             UNROLL for (int i = 0; i < V; i++) store(d->s + (k0 + r) * d->ss, i, s[r][i], full, cols);
     if (d->rows == 0) return;
@@ -61,7 +60,7 @@ INLINE void first_rows(const vb__delta_block *d, const int V, const int n, int64
         UNROLL for (int i = 0; i < V; i++) {
             __m512 a = _mm512_mul_ps(g, s[r][i]);
             u[i] = _mm512_fmadd_ps(a, k, u[i]);
-            if (d->rows > 1) _mm512_store_ps(d->scratch + 16 * ((k0 + r) * V + i), a);
+            _mm512_store_ps(d->scratch + 16 * ((k0 + r) * V + i), a);
         }
     }
 }
@@ -76,31 +75,10 @@ INLINE void store_delta(const vb__delta_block *d, const int V, int64_t t, const 
     }
 }
 
-/* What is done beside the steps, a little in every chunk. */
-typedef struct beside {
-    int64_t ask, ask_lines; /* next float of what is to be asked for, lines a chunk */
-    int32_t errand;         /* next errand, */
-    int64_t done, lines;    /*   floats of it that are done, lines a chunk */
-} beside;
-
-INLINE void errand_lines(const vb__delta_block *d, beside *b, int64_t n) {
-    for (; n > 0 && b->errand < d->n_errands; n--) {
-        const vb__delta_errand *e = &d->errands[b->errand];
-        if (e->dst != NULL) _mm512_stream_ps(e->dst + b->done, _mm512_loadu_ps(e->src + b->done));
-        else __builtin_prefetch(e->src + b->done, 0, 2);
-        b->done += 16;
-        if (b->done >= e->n) b->done = 0, b->errand++;
-    }
-}
-
-/* How a step treats the state: from scratch to scratch; the last row leaves nothing there; the only row takes it from
- * memory, where a copy would but push it out of the first cache. */
-typedef enum way { PASS, LAST, ONLY } way;
-
-/* Update and output of row t; unless it is the last, decay and u of row t+1 (u holds row t's, then row t+1's). */
-INLINE void step(const vb__delta_block *d, const int V, int64_t t, __m512 *u, const bool write, const way how, const bool full,
-                 beside *b) {
-    const bool last = how != PASS;
+/* Update and output of row t; unless it is the last, decay and u of row t+1 (u holds row t's, then row t+1's). *ask
+ * is the next row of the next block to ask for, `per` that many in a chunk. */
+INLINE void step(const vb__delta_block *d, const int V, int64_t t, __m512 *u, const bool write, const bool last, const bool full,
+                 int64_t *ask, int64_t per) {
     const float *q = d->q + t * d->xs, *k = d->k + t * d->xs, *k_next = last ? q : k + d->xs;
     __m512 beta = _mm512_set1_ps(d->beta[t]), delta[4], o[4];
     UNROLL for (int i = 0; i < V; i++) {
@@ -108,18 +86,16 @@ INLINE void step(const vb__delta_block *d, const int V, int64_t t, __m512 *u, co
         o[i] = u[i] = _mm512_setzero_ps();
     }
     if (t >= d->certain) store_delta(d, V, t, delta, full);
-    __m512 g0 = _mm512_set1_ps(d->decay[0]), g = _mm512_set1_ps(last ? 0.0f : d->decay[t + 1]);
+    __m512 g = _mm512_set1_ps(last ? 0.0f : d->decay[t + 1]);
     float *s = d->scratch;
     vb__delta_ask_vo(d, t);
     for (int64_t r = 0; r < d->dk;) {
         vb__delta_ask_qk(d, t, r);
-        b->ask = vb__delta_ask_state(d, b->ask, b->ask_lines);
-        errand_lines(d, b, b->lines);
+        *ask = vb__delta_ask_state(d, *ask, per);
         for (int64_t end = r + VB_DELTA_CHUNK < d->dk ? r + VB_DELTA_CHUNK : d->dk; r < end; r++, s += 16 * V) {
             __m512 kr = _mm512_set1_ps(k[r]), qr = _mm512_set1_ps(q[r]), kn = _mm512_set1_ps(k_next[r]);
             UNROLL for (int i = 0; i < V; i++) {
-                __m512 a = how == ONLY ? _mm512_mul_ps(g0, load(d->s + r * d->ss, i, full, d->cols)) : _mm512_load_ps(s + 16 * i);
-                a = _mm512_fmadd_ps(kr, delta[i], a);
+                __m512 a = _mm512_fmadd_ps(kr, delta[i], _mm512_load_ps(s + 16 * i));
                 o[i] = _mm512_fmadd_ps(a, qr, o[i]);
                 if (write) store(d->s + r * d->ss, i, a, full, d->cols);
                 if (last) continue;
@@ -142,17 +118,14 @@ INLINE void run(const vb__delta_block *d, const int V, const bool full) {
     int32_t k = 0;
     for (; k + 4 <= d->dk; k += 4) first_rows(d, V, 4, k, u, full);
     for (; k < d->dk; k++) first_rows(d, V, 1, k, u, full);
-    beside b = {.ask_lines = vb__delta_ask_lines(d), .lines = vb__delta_errand_lines(d)};
+    int64_t ask = 0, per = vb__delta_ask_rows(d);
     for (int64_t t = 0; t < d->rows; t++) {
         bool write = t == d->certain - 1, last = t == d->rows - 1;
-        if (d->rows == 1 && write) step(d, V, t, u, true, ONLY, full, &b);
-        else if (d->rows == 1) step(d, V, t, u, false, ONLY, full, &b);
-        else if (write && last) step(d, V, t, u, true, LAST, full, &b);
-        else if (write) step(d, V, t, u, true, PASS, full, &b);
-        else if (last) step(d, V, t, u, false, LAST, full, &b);
-        else step(d, V, t, u, false, PASS, full, &b);
+        if (write && last) step(d, V, t, u, true, true, full, &ask, per);
+        else if (write) step(d, V, t, u, true, false, full, &ask, per);
+        else if (last) step(d, V, t, u, false, true, full, &ask, per);
+        else step(d, V, t, u, false, false, full, &ask, per);
     }
-    errand_lines(d, &b, INT64_MAX);
 }
 
 void vb__delta_avx512(const vb__delta_block *args) {
