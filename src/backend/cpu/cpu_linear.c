@@ -103,7 +103,7 @@ vb_err vb__cpu_linear_init(vb__cpu_backend *be, vb_error *err) {
     size_t cells = rows * k, bound = PASS_BYTES / planes + 4 * VB_ROW_BLOCK * k + PASS_ROWS * 32;
     if (cells > bound) cells = bound;
     bool ok = forms_init(&l->in, cells, planes);
-    ok = forms_init(&l->mid, cells, planes) && ok;
+    ok = forms_init(&l->mid, rows * k, planes) && ok; /* pages of it that no MLP needs are never touched */
     size_t threads = (size_t)vb__pool_threads(be->pool);
     l->thread_scratch = vb__alloc_aligned(VB_TAG_SCRATCH, threads * VB_LINEAR_SCRATCH);
     l->best = vb__calloc(VB_TAG_SCRATCH, threads * BEST_ROWS, sizeof *l->best);
@@ -393,6 +393,20 @@ typedef struct mlp_job {
     int32_t n; /* columns of gate and up */
 } mlp_job;
 
+/* Rows r0 .. r0+rows-1 of an input, r0 a multiple of a block. */
+static forms rows_of_forms(const vb__kernels *k, const forms *f, int32_t r0, int32_t rows) {
+    forms part = *f;
+    part.b.x = (uint8_t *)part.b.x + vb__bact_block(&f->b, r0) * k->act_bf16_size;
+    part.b.rows = rows;
+    for (int32_t i = 0; i < FORMS - 1; i++) {
+        part.q[i].a = vb__qact_block(&f->q[i], r0);
+        part.q[i].dd = vb__qact_dd(&f->q[i], r0);
+        part.q[i].sums = vb__qact_sums(&f->q[i], r0);
+        part.q[i].rows = rows;
+    }
+    return part;
+}
+
 /* Columns at .. at+n-1 of rows that lie at y (stride ys) into the forms: the blocks of rows one by one, each as if it were an
  * input of its own. */
 static void prepare_columns(const vb__kernels *k, const forms *f, int32_t rows, int32_t at, int32_t n, const float *y, int64_t ys) {
@@ -449,7 +463,7 @@ void vb__cpu_mlp(vb__backend *base, float *x, int64_t xs, int32_t rows, const vb
     struct vb__cpu_linear *l = be->linear;
     const int32_t k = a->gate->k, n = a->gate->n;
     const vb__linear_out gu[2] = {{.w = a->gate, .bias = a->gate_bias}, {.w = a->up, .bias = a->up_bias}};
-    int32_t step = pass_rows(be, k) < pass_rows(be, n) ? pass_rows(be, k) : pass_rows(be, n);
+    const int32_t step = pass_rows(be, k), down_step = pass_rows(be, n); /* both multiples of a block of rows */
     vb_assert(a->up->k == k && a->up->n == n && a->down.w->k == n && k <= be->o.max_k && n <= be->o.max_k && rows <= be->o.max_rows);
     for (int32_t r = 0, some; r < rows; r += some) {
         some = rows - r < step ? rows - r : step;
@@ -460,7 +474,10 @@ void vb__cpu_mlp(vb__backend *base, float *x, int64_t xs, int32_t rows, const vb
         prepare(&in, some, k);
         mlp_job m = {&in, &l->mid, n};
         vb__parallel_shares(be->pool, (n + MLP_ITEM - 1) / MLP_ITEM, 1, mlp_items, &m);
-        linear_job down = {.be = be, .in = &l->mid, .row0 = r, .outs = &a->down, .n_outs = 1};
-        pass(&down, some, n);
+        for (int32_t at = 0; at < some; at += down_step) {
+            forms part = rows_of_forms(&be->k, &l->mid, at, some - at < down_step ? some - at : down_step);
+            linear_job down = {.be = be, .in = &part, .row0 = r + at, .outs = &a->down, .n_outs = 1};
+            pass(&down, part.b.rows, n);
+        }
     }
 }
