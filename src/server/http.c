@@ -255,7 +255,9 @@ static enum MHD_Result answer_get(vb__job *j, const char *url) {
     case VB_ROUTE_METRICS: {
         vb_async_stats st;
         vb_async_get_stats(s->async, &st);
-        const union MHD_DaemonInfo *d = MHD_get_daemon_info(s->http, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+        /* Not s->http: the first requests may come before vb__http_start has set it. */
+        const union MHD_ConnectionInfo *c = MHD_get_connection_info(j->conn, MHD_CONNECTION_INFO_DAEMON);
+        const union MHD_DaemonInfo *d = c == NULL ? NULL : MHD_get_daemon_info(c->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
         j->content_type = "text/plain; version=0.0.4; charset=utf-8";
         vb__metrics_write(&s->metrics, &st, d != NULL ? (int32_t)d->num_connections : 0, &j->out);
         break;
