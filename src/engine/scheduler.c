@@ -323,7 +323,8 @@ static void sample(vb__engine *e, step_seq *plan, const wanted_row *todo, int32_
             if (s->over) continue;
             int32_t behind = todo[k].row - (s->known - 1), position = s->slot->req->fed + todo[k].row;
             if (!s->samples || behind < 0) {
-                if (position >= s->slot->req->logits_from) report_logits(s->slot->req, l->logits + (int64_t)k * vocab, vocab, position);
+                if (position >= s->slot->req->logits_from && l->logits != NULL)
+                    report_logits(s->slot->req, l->logits + (int64_t)k * vocab, vocab, position);
                 continue;
             }
             seq = todo[k].seq;
