@@ -112,7 +112,7 @@ static void scores_two(scratch *work, const uint8_t *q, const uint8_t *k, int32_
 }
 
 static void softmax(scratch *s, float scale, int32_t lane, int32_t end) {
-    scale = attn_apply_scale(s->s + lane * SS, end - lane, scale);
+    scale = attn_apply_scale(s->s + lane * SS, SS, end - lane, scale);
     attn_maxima(s->s + lane * SS, end - lane, scale, s->lanes.seen + lane, s->lanes.mb + lane);
     for (int32_t i = lane; i < end; i++) {
         __m512 p[4];

@@ -223,17 +223,6 @@ static inline float largest(__m256 m) {
     return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
 }
 
-/* Scores are multiplied by a scale that is positive and normal: then the largest score is the product of the largest dot,
- * because rounding keeps order. Any other scale is applied to the dots here; returns what is left to multiply by. */
-static float apply_scale(float *s, int32_t lanes, float scale) {
-    if (scale >= 0x1p-126f && scale < __builtin_inff()) return scale;
-    __m256 c = _mm256_set1_ps(scale);
-    for (int32_t i = 0; i < lanes; i++)
-        for (int32_t j = 0; j < 64; j += 8)
-            _mm256_store_ps(s + i * PS + j, _mm256_mul_ps(_mm256_load_ps(s + i * PS + j), c));
-    return 1.0f;
-}
-
 /* The largest dot of the keys that are seen and not a NaN (max(x, m) is m when x is one). */
 static inline float largest_seen(const float *s, uint64_t seen) {
     __m256 m = _mm256_set1_ps(-__builtin_inff()), n = m;
@@ -287,7 +276,7 @@ __attribute__((always_inline)) static inline void exp_lane(float *s, float scale
 }
 
 static void softmax(float *s, int32_t lanes, float scale, const uint64_t *seen, float *mb) {
-    scale = apply_scale(s, lanes, scale);
+    scale = attn_apply_scale(s, PS, lanes, scale);
     for (int32_t i = 0; i < lanes; i++) mb[i] = largest_seen(s + i * PS, seen[i]) * scale;
     for (int32_t i = 0; i < lanes; i++) {
         if (seen[i] == ~0ull) exp_lane(s + i * PS, scale, mb[i], ~0ull);

@@ -174,7 +174,7 @@ static inline float sum_p(const float *p) {
 }
 
 static void softmax(const vb__attn_tile *t, scratch *s, int32_t lanes) {
-    float scale = attn_apply_scale(s->s, lanes, t->scale);
+    float scale = attn_apply_scale(s->s, PS, lanes, t->scale);
     attn_maxima(s->s, lanes, scale, s->lanes.seen, s->lanes.mb);
     for (int32_t i = 0; i < lanes; i++) {
         float *x = s->s + i * PS;

@@ -9,17 +9,6 @@ enum { ATTN_SS = 64 + 16 /* floats of a lane's scores */ };
 
 /* ---- softmax of a block: the largest score of every lane, then p lane by lane ---- */
 
-/* Scores are multiplied by a scale that is positive and normal: then the largest score is the product of the largest dot,
- * because rounding keeps order. Any other scale is applied to the dots here; returns what is left to multiply by. */
-static inline float attn_apply_scale(float *s, int32_t lanes, float scale) {
-    if (scale >= 0x1p-126f && scale < __builtin_inff()) return scale;
-    __m512 c = _mm512_set1_ps(scale);
-    for (int32_t i = 0; i < lanes; i++)
-        for (int32_t j = 0; j < 64; j += 16)
-            _mm512_store_ps(s + i * ATTN_SS + j, _mm512_mul_ps(_mm512_load_ps(s + i * ATTN_SS + j), c));
-    return 1.0f;
-}
-
 /* Element i: the largest dot of keys i, i+16, .. that are seen and not a NaN (max(x, m) is m when x is one). */
 static inline __m512 attn_max_lane(const float *s, uint64_t seen) {
     __m512 m = _mm512_set1_ps(-__builtin_inff());

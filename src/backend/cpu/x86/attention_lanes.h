@@ -15,6 +15,15 @@ typedef struct attn_lanes {
     bool all;                     /* seen is all ones in every lane */
 } attn_lanes;
 
+/* Scores are multiplied by a scale that is positive and normal: then the largest score is the product of the largest dot,
+ * because rounding keeps order. Any other scale is applied here to the dots, 64 a lane; returns what is left to multiply by. */
+static inline float attn_apply_scale(float *s, int32_t stride, int32_t lanes, float scale) {
+    if (scale >= 0x1p-126f && scale < __builtin_inff()) return scale;
+    for (int32_t i = 0; i < lanes; i++)
+        for (int32_t j = 0; j < VB_ATTN_BLOCK; j++) s[i * stride + j] *= scale;
+    return 1.0f;
+}
+
 static inline void attn_lanes_open(const vb__attn_tile *t, attn_lanes *s) {
     for (int32_t r = 0, i = 0; r < t->rows; r++)
         for (int32_t h = 0; h < t->heads; h++, i++) vb__attn_visible(t, r, &s->lo[i], &s->hi[i]);
