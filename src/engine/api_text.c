@@ -109,6 +109,8 @@ vb_err vb_apply_template(const vb_model *m, const char *messages_json, const cha
                                .add_generation_prompt = add_generation_prompt, .thinking = -1};
     if (code == VB_OK) code = vb__chat_template_render(e->chat, &in, &r, err);
     if (code == VB_OK && ids != NULL) code = encode_rendered(e->tok, &r, &list, err);
+    if (code == VB_OK && text != NULL && memchr(r.text, '\0', r.len) != NULL)
+        code = vb__fail(err, VB_E_ARGUMENT, "messages: hold a NUL character, expected none where the text is asked for");
     if (code == VB_OK && text != NULL && (copy = vb__strndup(VB_TAG_TEXT, r.text, r.len)) == NULL)
         code = vb__fail(err, VB_E_MEMORY, "chat: out of memory");
     if (code == VB_OK && ids != NULL && list.data == NULL && vb__ids_reserve(&list, 1) != VB_OK)

@@ -326,10 +326,11 @@ void vb__gen_fini(vb__gen *g) {
 
 vb_err vb__gen_render(const json_t *root, const vb_model *m, char **text, int32_t **ids, int32_t *count, vb_error *err) {
     const vb__json_at at = {root, ""};
-    json_t *messages, *kwargs;
+    json_t *messages, *tools, *kwargs;
     bool prompt;
     VB_TRY(vb__json_array(at, "messages", VB_GEN_BODY_VALUES, &messages, err));
     if (json_array_size(messages) == 0) return vb__fail(err, VB_E_ARGUMENT, "messages: is an array of 0, expected at least one message");
+    VB_TRY(vb__json_array_or(at, "tools", 0, &tools, err));
     VB_TRY(vb__json_object_or(at, "chat_template_kwargs", &kwargs, err));
     VB_TRY(vb__json_bool_or(at, "add_generation_prompt", true, &prompt, err));
     char *json = json_dumps(messages, JSON_COMPACT), *kw = kwargs != NULL ? json_dumps(kwargs, JSON_COMPACT) : NULL;

@@ -11,12 +11,17 @@ enum { NAME_MAX_BYTES = 256 };
 static bool host_name(const char *host, char out[NAME_MAX_BYTES]) {
     size_t n = strlen(host);
     const char *name = host, *port = NULL;
+    unsigned char b[16];
     if (host[0] == '[') {
         const char *end = strchr(host, ']');
         if (end == NULL || (end[1] != '\0' && end[1] != ':')) return false;
         name = host + 1;
         n = (size_t)(end - name);
         if (end[1] == ':') port = end + 2;
+        if (n >= NAME_MAX_BYTES) return false;
+        memcpy(out, name, n);
+        out[n] = '\0';
+        if (inet_pton(AF_INET6, out, b) != 1) return false;
     } else {
         const char *colon = strchr(host, ':');
         if (colon != NULL) {
@@ -47,9 +52,10 @@ bool vb__guard_host(const vb__serve_options *o, const char *host) {
 }
 
 bool vb__guard_origin(const vb__serve_options *o, const char *origin, const char *fetch_site, const char *host) {
-    if (origin == NULL) return fetch_site == NULL || strcasecmp(fetch_site, "cross-site") != 0;
-    for (int32_t i = 0; i < o->n_origins; i++)
-        if (strcmp(o->origins[i], "*") == 0 || strcasecmp(o->origins[i], origin) == 0) return true;
+    bool cross = fetch_site != NULL && strcasecmp(fetch_site, "cross-site") == 0;
+    for (int32_t i = 0; origin != NULL && i < o->n_origins; i++)
+        if (strcmp(o->origins[i], "*") == 0 || strcasecmp(o->origins[i], origin) == 0) return true; /* such a page is cross-site */
+    if (origin == NULL || cross) return !cross;
     const char *rest = strncasecmp(origin, "http://", 7) == 0 ? origin + 7 : strncasecmp(origin, "https://", 8) == 0 ? origin + 8 : NULL;
     return rest != NULL && strcasecmp(rest, host) == 0;
 }
@@ -64,7 +70,9 @@ static void digest(const char *s, size_t n, unsigned char out[EVP_MAX_MD_SIZE]) 
 static bool known(const vb__serve_options *o, const char *key) {
     unsigned char given[EVP_MAX_MD_SIZE], want[EVP_MAX_MD_SIZE];
     int found = 0;
-    digest(key, strlen(key), given);
+    size_t n = strlen(key);
+    while (n > 0 && (key[n - 1] == ' ' || key[n - 1] == '\t')) n--; /* blanks behind a header's value are not part of it */
+    digest(key, n, given);
     for (int32_t i = 0; i < o->n_keys; i++) {
         digest(o->keys[i], strlen(o->keys[i]), want);
         found |= CRYPTO_memcmp(given, want, 32) == 0;

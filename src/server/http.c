@@ -13,7 +13,7 @@
 #include <strings.h>
 #include <sys/epoll.h>
 
-enum { DISCARD_BYTES = 1 << 20, STREAM_BLOCK = 16 << 10 };
+enum { DISCARD_BYTES = 4 * VB_LIMIT_BODY_BYTES, STREAM_BLOCK = 16 << 10 };
 
 /* ---- Routes ----------------------------------------------------------------------------------------------------------------- */
 
@@ -150,32 +150,54 @@ static enum MHD_Result respond_stream(vb__job *j) {
 /* ---- The first call: headers are here ------------------------------------------------------------------------------------------ */
 
 typedef struct framing {
-    int hosts, lengths, codings;
+    int hosts, lengths, codings, origins, sites;
     bool chunked, bad;
     bool in_place;   /* lines lie as they came, only their ends were overwritten with NULs */
     const char *end; /* the NUL that ends what stands before the next header */
-    ptrdiff_t gap;   /* bytes of a line's end */
+    ptrdiff_t gap;   /* bytes of a line's end, the same for all lines; 0: none seen yet */
 } framing;
 
-/* Up to 0.9.76 libmicrohttpd takes lines apart where they were received. A value with a NUL in it comes to us cut, a line that begins with one
- * ends the headers; but the rest is still there, so that the next name does not follow. (A folded line is moved elsewhere, and shows as well.)
- * Later versions refuse a NUL themselves. */
+/* Until a request has a job, *own is what on_uri saw of it: 1 in the lowest bit, then whether the path has a %00, then the length of the
+ * URI up to its first NUL. */
+typedef uintptr_t uri_note;
+static bool is_note(const void *own) { return ((uri_note)own & 1) != 0; }
+
+/* The request line is here, nothing of it decoded yet. */
+static void *on_uri(void *user, const char *uri, struct MHD_Connection *c) {
+    const char *nul = strstr(uri, "%00");
+    (void)user, (void)c;
+    uri_note note = 1 | (nul != NULL && nul < uri + strcspn(uri, "?") ? 2u : 0u) | (uri_note)strlen(uri) << 2;
+    return (void *)note; // NOLINT(performance-no-int-to-ptr)
+}
+
+/* Up to 0.9.76 libmicrohttpd takes lines apart where they were received. What has a NUL in it comes to us cut, a line that begins with one ends
+ * the headers, and a lone CR or LF ends a line; but the bytes are still there, so that the next part does not stand where it should.
+ * (A folded line is moved elsewhere, and shows as well.) Later versions refuse a NUL themselves. */
 static bool lines_in_place(void) {
     const char *v = MHD_get_version();
     return strlen(v) == 6 && memcmp(v, "0.9.7", 5) == 0 && v[5] >= '0' && v[5] <= '6';
 }
 
+/* "METHOD URI VERSION", the blanks behind the method and before the version now NULs. */
+static void look_at_request_line(framing *f, const char *method, const char *url, const char *version, uri_note note) {
+    if ((note & 2) != 0) f->bad = true;
+    if (!f->in_place) return;
+    const char *behind = method + strlen(method) + 1;
+    if (behind + strspn(behind, " ") != url || url + (note >> 2) + 1 != version) f->bad = true;
+}
+
 static void look_at_line(framing *f, const char *key, const char *value) {
     if (!f->in_place || value == NULL) return;
-    f->gap = key - f->end;
-    if (f->gap < 1 || f->gap > 2) f->bad = true;
+    ptrdiff_t gap = key - f->end;
+    if (gap < 1 || gap > 2 || (f->gap != 0 && gap != f->gap)) f->bad = true;
+    f->gap = gap;
     f->end = value + strlen(value);
 }
 
-/* Behind the last header: what is left of its line end, then the empty line. */
-static void look_at_end(framing *f) {
-    if (!f->in_place || f->bad) return;
-    if (f->end[1] != '\0' || (f->gap == 2 && (f->end[2] != '\0' || f->end[3] != '\0'))) f->bad = true;
+/* Behind the last header: its line's end, then that of the empty line, and no more. */
+static void look_at_end(framing *f, struct MHD_Connection *c, const char *method) {
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    if (f->in_place && (info == NULL || f->end + 2 * f->gap != method + info->header_size)) f->bad = true;
 }
 
 static enum MHD_Result look_at_header(void *user, enum MHD_ValueKind kind, const char *key, size_t key_size, const char *value, size_t value_size) {
@@ -183,6 +205,8 @@ static enum MHD_Result look_at_header(void *user, enum MHD_ValueKind kind, const
     (void)kind;
     look_at_line(f, key, value);
     if (strcasecmp(key, "Host") == 0) f->hosts++;
+    if (strcasecmp(key, "Origin") == 0) f->origins++;
+    if (strcasecmp(key, "Sec-Fetch-Site") == 0) f->sites++;
     if (strcasecmp(key, "Content-Length") == 0) {
         f->lengths++;
         f->bad |= value_size == 0 || value_size > 18 || strspn(value, "0123456789") != value_size;
@@ -192,7 +216,7 @@ static enum MHD_Result look_at_header(void *user, enum MHD_ValueKind kind, const
         f->chunked = value != NULL && strcasecmp(value, "chunked") == 0;
     }
     if (key_size == 0 || strlen(key) != key_size || (value != NULL && strlen(value) != value_size)) f->bad = true;
-    if (strcspn(key, " \t") != key_size) f->bad = true;
+    if (strcspn(key, " \t") != key_size || (value != NULL && strchr(value, '\r') != NULL)) f->bad = true;
     return MHD_YES;
 }
 
@@ -203,10 +227,15 @@ static enum MHD_Result refuse(vb__job *j, int status, const char *type, const ch
     return respond(j, close);
 }
 
+static bool expects(struct MHD_Connection *c) {
+    const char *v = get(c, "Expect");
+    return v != NULL && strcasecmp(v, "100-continue") == 0;
+}
+
 static enum MHD_Result preflight(vb__job *j, bool allowed) {
     char methods[] = "GET, HEAD, POST, OPTIONS";
     const char *origin = get(j->conn, "Origin"), *wanted = get(j->conn, "Access-Control-Request-Headers");
-    if (origin != NULL && !allowed)
+    if (!allowed)
         return refuse(j, 403, "permission_error", "origin_not_allowed", "Origin: not allowed, expected one given by --cors", false);
     struct MHD_Response *r = MHD_create_response_from_buffer(0, "", MHD_RESPMEM_PERSISTENT);
     if (r == NULL) return MHD_NO;
@@ -270,15 +299,16 @@ static enum MHD_Result answer_get(vb__job *j, const char *url) {
     return respond(j, false);
 }
 
-static enum MHD_Result first_call(vb__job *j, const char *url, const char *method, const char *version) {
+static enum MHD_Result first_call(vb__job *j, const char *url, const char *method, const char *version, uri_note note) {
     vb__server *s = j->server;
     framing f = {.in_place = lines_in_place(), .end = version + strlen(version)};
     bool post;
+    look_at_request_line(&f, method, url, version, note);
     (void)MHD_get_connection_values_n(j->conn, MHD_HEADER_KIND, look_at_header, &f);
-    look_at_end(&f);
-    if (f.hosts != 1 || f.lengths > 1 || f.codings > 1 || (f.codings == 1 && (!f.chunked || f.lengths > 0)) || f.bad)
+    look_at_end(&f, j->conn, method);
+    if (f.hosts != 1 || f.origins > 1 || f.sites > 1 || f.lengths > 1 || f.codings > 1 || (f.codings == 1 && (!f.chunked || f.lengths > 0)) || f.bad)
         return refuse(j, 400, "invalid_request_error", NULL, "request: malformed headers, expected one Host, either Content-Length or "
-                      "Transfer-Encoding: chunked, neither NULs nor folded lines", true);
+                      "Transfer-Encoding: chunked, neither NULs nor folded lines nor single CRs or LFs", true);
     const char *host = get(j->conn, "Host"), *origin = get(j->conn, "Origin");
     if (!vb__guard_host(s->o, host))
         return refuse(j, 403, "permission_error", "host_not_allowed", "Host: not a name of this server, expected an IP address, localhost, or one given by --host or --allowed-host", false);
@@ -321,10 +351,11 @@ static enum MHD_Result first_call(vb__job *j, const char *url, const char *metho
     }
     if (status != 0) {
         vb__job_error(j, status, type, NULL, code, message);
-        /* A small body is read first: closing with unread bytes would take the answer from the client. */
+        /* The body is read and thrown away first: closing with unread bytes would take the answer from a client that is still sending. One
+         * that asks before it sends is answered at once. */
         j->extra = extra;
         j->extra_value = value;
-        if (bytes <= DISCARD_BYTES && f.codings == 0) return MHD_YES;
+        if (bytes <= DISCARD_BYTES && !expects(j->conn)) return MHD_YES;
         return respond(j, true);
     }
     return MHD_YES; /* answering now would close the connection */
@@ -334,13 +365,9 @@ static enum MHD_Result first_call(vb__job *j, const char *url, const char *metho
 
 static enum MHD_Result take_body(vb__job *j, const char *data, size_t n) {
     vb__server *s = j->server;
-    if (j->state == VB_JOB_READY) { /* refused already */
+    if (j->state == VB_JOB_READY || j->too_large) { /* refused: read on for a while, so that the client hears why */
         j->excess += n;
-        return j->excess > 2 * DISCARD_BYTES ? MHD_NO : MHD_YES;
-    }
-    if (j->too_large) {
-        j->excess += n; /* read on for a while, so that the client hears why */
-        return j->excess > VB_LIMIT_BODY_BYTES ? MHD_NO : MHD_YES;
+        return j->excess > DISCARD_BYTES ? MHD_NO : MHD_YES;
     }
     if (atomic_fetch_add(&s->body_bytes, n) + n > VB_LIMIT_BODIES_BYTES) {
         atomic_fetch_sub(&s->body_bytes, n);
@@ -366,12 +393,12 @@ static void watch(vb__job *j) {
 static enum MHD_Result body_complete(vb__job *j) {
     if (j->too_large)
         return refuse(j, 413, "request_too_large", NULL, "request: the body is larger than 16 MiB", true);
-    watch(j);
     pthread_mutex_lock(&j->lock);
     j->state = VB_JOB_PREPARE;
     j->suspended = true;
     MHD_suspend_connection(j->conn);
     pthread_mutex_unlock(&j->lock);
+    watch(j); /* now that it can be woken: the client may be gone already, and nobody else would */
     vb__prepare_push(j);
     return MHD_YES;
 }
@@ -407,12 +434,14 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *c, const ch
                                   const char *data, size_t *size, void **own) {
     vb__server *s = user;
     vb__job *j = *own;
-    if (j == NULL) {
+    if (is_note(j)) {
+        uri_note note = (uri_note)*own;
+        *own = NULL;
         j = vb__job_create(s);
         if (j == NULL) return MHD_NO;
         *own = j;
         j->conn = c;
-        return first_call(j, url, method, version);
+        return first_call(j, url, method, version, note);
     }
     if (*size > 0) {
         enum MHD_Result ok = take_body(j, data, *size);
@@ -427,7 +456,7 @@ static void on_completed(void *user, struct MHD_Connection *c, void **own, enum 
     vb__server *s = user;
     (void)c;
     (void)how;
-    if (j == NULL) return;
+    if (j == NULL || is_note(j)) return;
     *own = NULL;
     if (j->watched) (void)epoll_ctl(s->epoll, EPOLL_CTL_DEL, j->fd, NULL);
     j->watched = false;
@@ -449,7 +478,7 @@ static void on_log(void *user, const char *fmt, va_list args) {
 
 vb_err vb__http_start(vb__server *s, int listen_fd, vb_error *err) {
     s->http = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_request, s,
-                               MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL, MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_NOTIFY_COMPLETED,
+                               MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL, MHD_OPTION_URI_LOG_CALLBACK, on_uri, NULL, MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_NOTIFY_COMPLETED,
                                on_completed, s, MHD_OPTION_CONNECTION_LIMIT, (unsigned)VB_LIMIT_CONNECTIONS,
                                MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)VB_LIMIT_HEADER_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, 75u,
                                MHD_OPTION_STRICT_FOR_CLIENT, 0, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);

@@ -150,7 +150,7 @@ static void main_loop(vb__server *s, int signals) {
             }
         }
         double now = vb__now();
-        if (now - beat >= 1.0) {
+        if (now - beat >= 0.25) {
             beat = now;
             each_job(s, vb__job_heartbeat);
         }

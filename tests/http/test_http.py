@@ -55,6 +55,19 @@ class Http(unittest.TestCase):
             # the library repeats its own header for a length that is none (docs/security.md); the connection is closed all the same
             if not re.search(rb'Length: [-+]|2x', bad): self.assertEqual(out.count(b'HTTP/1.1 '), 1, bad)
             self.assertTrue(closed, bad)
+        # each byte of a request line and a last header that a NUL can stand at; lines of a NUL, of nothing but one, with a lone CR or LF
+        H = b'Host: localhost\r\n'
+        for bad in (b'GET /health\0 HTTP/1.1\r\n' + H, b'GET /hea\0lth HTTP/1.1\r\n' + H, b'GET /health?a\0b HTTP/1.1\r\n' + H, b'GET\0 /health HTTP/1.1\r\n' + H,
+                    b'GET \0/health HTTP/1.1\r\n' + H, b'GET /health HTTP/1.1\0\r\n' + H, b'GET /health%00x HTTP/1.1\r\n' + H, b'GET /health%00?x HTTP/1.1\r\n' + H,
+                    b'GET /health HTTP/1.1\r\nHost: localhost\0\r\n', b'GET /health HTTP/1.1\r\n' + H + b'X: a\0\r\n', b'GET /health HTTP/1.1\r\n' + H + b'X: \0\r\n',
+                    b'GET /health HTTP/1.1\r\n' + H + b'X:\0\r\n', b'GET /health HTTP/1.1\r\n' + H + b'\0\r\n', b'GET /health HTTP/1.1\r\n' + H + b'\0\r\nX: y\r\n',
+                    b'GET /health HTTP/1.1\r\n' + H + b'X: a\rY: b\r\n', b'GET /health HTTP/1.1\r\n' + H + b'X: a\nY: b\r\n', b'GET /health HTTP/1.1\n' + H,
+                    b'GET /health HTTP/1.1\r\n' + H + b'Origin: http://localhost\r\nOrigin: http://evil.example\r\n',
+                    b'GET /health HTTP/1.1\r\n' + H + b'Sec-Fetch-Site: same-origin\r\nSec-Fetch-Site: cross-site\r\n'):
+            out, closed = self.s.raw(bad + b'\r\n')
+            self.assertRegex(out, rb'^HTTP/1\.1 400 ', bad)
+            self.assertEqual((out.count(b'HTTP/1.1 '), closed), (1, True), bad)
+        self.assertEqual(self.s.get('/health?%00')[0], 200) # query strings are ignored
         out, _ = self.s.raw(b'GET /health HTTP/1.1\r\nHost: localhost\r\nX: ' + b'a' * 200000 + b'\r\n\r\n')
         self.assertRegex(out, rb'^(HTTP/1\.1 4(13|31|14) |\Z)')
         out, _ = self.s.raw(b'\x16\x03\x01\x02\x00\x01\x00' * 10 + b'\r\n\r\n')
@@ -104,15 +117,41 @@ class Http(unittest.TestCase):
             self.assertEqual(self.s.get('/health', headers={'Host': host})[0], want, host)
         h = {'Host': 'localhost:80'}
         for more, want in (({'Origin': 'http://localhost:80'}, 200), ({'Origin': 'http://evil.example'}, 403), ({'Origin': 'null'}, 403),
-                           ({'Sec-Fetch-Site': 'cross-site'}, 403), ({'Sec-Fetch-Site': 'same-origin'}, 200),
+                           ({'Sec-Fetch-Site': 'cross-site'}, 403), ({'Origin': 'http://localhost:80', 'Sec-Fetch-Site': 'cross-site'}, 403),
+                           ({'Sec-Fetch-Site': 'same-origin'}, 200),
                            ({'Origin': 'http://localhost:80.evil.example'}, 403)):
             self.assertEqual(self.s.get('/v1/models', headers={**h, **more})[0], want, more)
             self.assertEqual(self.s.get('/', headers={**h, **more})[0], 200, more)
         self.assertEqual(self.s.call('OPTIONS', CHAT, headers={**h, 'Origin': 'http://evil.example'})[0], 403)
+        self.assertEqual(self.s.call('OPTIONS', CHAT, headers={**h, 'Sec-Fetch-Site': 'cross-site'})[0], 403)
         # before the body: nothing of it is read
         out, _ = self.s.raw(b'POST /v1/completions HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 1000000\r\n\r\n')
         self.assertRegex(out, rb'^HTTP/1\.1 403 ')
         self.assertEqual(self.s.call('HEAD', '/')[0], 200)
+
+    def test_refused_bodies(self):
+        """Who is told no hears it, also when it is still sending; who asks before it sends is not made to."""
+        c = self.s.connect()
+        with self.assertRaises(ConnectionError): # a body without end is cut
+            c.putrequest('POST', '/nothing')
+            c.putheader('Transfer-Encoding', 'chunked')
+            c.endheaders()
+            for _ in range(100): c.send(b'100000\r\n' + b'a' * (1 << 20) + b'\r\n')
+        c.close()
+        for path, want in (('/nothing', 404), ('/health', 405), (CHAT, 413)):
+            for chunked in (False, True):
+                body = b'a' * ((16 << 20) + 1)
+                c = self.s.connect()
+                c.request('POST', path, iter([body]) if chunked else body, encode_chunked=chunked, headers={'Transfer-Encoding': 'chunked'} if chunked else {})
+                r = c.getresponse()
+                self.assertEqual((r.status, 'error' in json.loads(r.read())), (want, True), (path, chunked))
+                c.close()
+        t = time.time()
+        out, closed = self.s.raw(b'POST /nothing HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n')
+        self.assertRegex(out, rb'^HTTP/1\.1 404 ')
+        self.assertTrue(closed and time.time() - t < 5)
+        out, _ = self.s.raw(b'POST /tokenize HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: 17\r\n\r\n{"content":"a b"}')
+        self.assertRegex(out, rb'(?s)^HTTP/1\.1 100 .*HTTP/1\.1 200 .*"count":2')
 
     # ---- small endpoints ----
 
@@ -125,6 +164,11 @@ class Http(unittest.TestCase):
         self.assertIn('Count from one to ten.', b['prompt'])
         s, _, m = self.s.post('/tokenize', {'messages': HI})
         self.assertEqual(self.s.post('/detokenize', {'tokens': m['tokens']})[2]['content'], b['prompt'])
+        nul = {'messages': [{'role': 'user', 'content': 'a\0b'}]} # a character like others, but no text of ours is cut at it
+        m = self.s.post('/tokenize', nul)[2]['tokens']
+        self.assertIn('a\0b', self.s.post('/detokenize', {'tokens': m})[2]['content'])
+        self.error(400, 'messages', nul, path='/apply-template')
+        for path in ('/tokenize', '/apply-template'): self.error(400, 'tools', {'messages': HI, 'tools': [{'type': 'function'}]}, path=path)
         models = json.loads(self.s.get('/v1/models')[2])
         self.assertEqual((models['object'], models['data'][0]['id'], models['data'][0]['context_length']), ('list', 'atto', 2048))
         self.assertEqual(json.loads(self.s.get('/v1/models/any/thing')[2])['id'], 'any/thing')
@@ -267,6 +311,16 @@ class Http(unittest.TestCase):
                 while self.s.busy() == 0 and time.time() < end: time.sleep(0.01)
             s.close()
             self.assertTrue(self.s.wait_idle(), 'a slot is still busy: %s' % {k: v for k, v in body.items() if k != 'prompt'})
+        # right behind the request: it may be gone before anybody looks
+        whole = json.dumps({'prompt': 'int main(', 'max_tokens': 3}).encode()
+        for half in (False, True):
+            for _ in range(100):
+                with socket.create_connection((self.s.host, self.s.port), 10) as s:
+                    s.sendall(b'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n' % len(whole) + whole)
+                    if half: s.shutdown(socket.SHUT_WR)
+        end = time.time() + 20
+        while self.s.metric('connections') > 1 and time.time() < end: time.sleep(0.05)
+        self.assertEqual((self.s.metric('connections'), self.s.busy()), (1, 0))
         # in the middle of headers and of a body
         for part in (b'POST /v1/completions HT', b'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"pro'):
             with socket.create_connection((self.s.host, self.s.port), 10) as s: s.sendall(part)

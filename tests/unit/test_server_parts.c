@@ -15,7 +15,7 @@ static void hosts(void **state) {
     const char *const extra[] = {"box.example"};
     const vb__serve_options o = {.host = "myname", .hosts = extra, .n_hosts = 1};
     static const char *const good[] = {"localhost", "LocalHost:1", "127.0.0.1", "127.0.0.1:80", "[::1]", "[::1]:9", "localhost.", "MYNAME:3", "box.example"};
-    static const char *const bad[] = {"", ":", "evil", "localhost:x", "localhost:123456", "[::1", "[::1]x", "[]", "127.0.0.1.evil", "box.example.evil", "a@localhost"};
+    static const char *const bad[] = {"", ":", "evil", "localhost:x", "localhost:123456", "[::1", "[::1]x", "[]", "[127.0.0.1]", "[localhost]", "127.0.0.1.evil", "box.example.evil", "a@localhost"};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) assert_true(vb__guard_host(&o, good[i]));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_false(vb__guard_host(&o, bad[i]));
     assert_true(vb__guard_loopback("127.9.9.9") && vb__guard_loopback("::1") && vb__guard_loopback("localhost"));
@@ -29,10 +29,12 @@ static void origins_and_keys(void **state) {
     assert_true(vb__guard_origin(&o, NULL, NULL, "h:1") && vb__guard_origin(&o, "http://h:1", NULL, "h:1"));
     assert_true(vb__guard_origin(&o, "http://page.example", "cross-site", "h:1"));
     assert_false(vb__guard_origin(&o, NULL, "cross-site", "h:1") || vb__guard_origin(&o, "null", NULL, "h:1"));
+    assert_false(vb__guard_origin(&o, "http://h:1", "cross-site", "h:1"));
     assert_false(vb__guard_origin(&o, "http://h:2", NULL, "h:1") || vb__guard_origin(&o, "ftp://h:1", NULL, "h:1"));
     const vb__serve_options all = {.host = "h", .origins = any, .n_origins = 1};
     assert_true(vb__guard_origin(&all, "http://x", NULL, "h") && vb__guard_key(&all, NULL, NULL));
     assert_true(vb__guard_key(&o, "Bearer one", NULL) && vb__guard_key(&o, "bearer  two", NULL) && vb__guard_key(&o, NULL, "two"));
+    assert_true(vb__guard_key(&o, "Bearer one \t", NULL) && vb__guard_key(&o, NULL, "two "));
     assert_false(vb__guard_key(&o, NULL, NULL) || vb__guard_key(&o, "one", NULL) || vb__guard_key(&o, "Bearer on", "") || vb__guard_key(&o, "Bearer ", NULL));
 }
 
