@@ -5,6 +5,7 @@
 #include "cli/report.h"
 #include "server/server.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { KEYS_MAX = 256, KEY_FILE_BYTES = 64 << 10 };
@@ -56,8 +57,13 @@ static vb_err read_keys(const values *v, vb__buffer *text, const char **keys, in
         if (v->api_key[0] == '\0') return vb__fail(err, VB_E_ARGUMENT, "--api-key: is empty, expected a key");
         keys[(*n)++] = v->api_key;
     }
+    const char *set = getenv("VERBATIM_API_KEY");
+    if (*n == 0 && v->api_key_file == NULL && set != NULL) /* who sets it wants a key: an empty one must not open the door */
+        return vb__fail(err, VB_E_ARGUMENT, "VERBATIM_API_KEY: is empty, expected a key, or not to be set");
     if (v->api_key_file == NULL) return VB_OK;
     VB_TRY(vb__file_read(v->api_key_file, KEY_FILE_BYTES, text, err));
+    if (memchr(text->data, '\0', text->len) != NULL)
+        return vb__fail(err, VB_E_FORMAT, "%s: holds a NUL, expected one key a line", v->api_key_file);
     VB_TRY(vb__buffer_putc(text, '\n'));
     int32_t before = *n;
     for (char *line = text->data, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {

@@ -369,6 +369,9 @@ static enum MHD_Result take_body(vb__job *j, const char *data, size_t n) {
         j->excess += n;
         return j->excess > DISCARD_BYTES ? MHD_NO : MHD_YES;
     }
+    pthread_mutex_lock(&j->lock);
+    j->last_event = vb__now();
+    pthread_mutex_unlock(&j->lock);
     if (atomic_fetch_add(&s->body_bytes, n) + n > VB_LIMIT_BODIES_BYTES) {
         atomic_fetch_sub(&s->body_bytes, n);
         return MHD_NO;

@@ -19,7 +19,7 @@ vb__job *vb__job_create(vb__server *s) {
     j->server = s;
     j->refs = 1;
     j->fd = -1;
-    j->received = vb__now();
+    j->received = j->last_event = vb__now();
     j->created = (int64_t)time(NULL);
     if (getrandom(r, sizeof r, 0) != (ssize_t)sizeof r) memset(r, 0, sizeof r);
     for (size_t i = 0; i < sizeof r; i++) (void)snprintf(j->id + 2 * i, 3, "%02x", r[i]);

@@ -83,7 +83,7 @@ typedef struct vb__job {
     vb__buffer out;               /* STREAM: bytes from out_at on wait to be read */
     size_t out_at;
     bool stream_end;              /* nothing more will be added to out */
-    double last_event;            /* when out last grew */
+    double last_event;            /* when out last grew; BODY: when the last of it came */
     /* generation */
     vb__gen gen;
     vb__run *runs;

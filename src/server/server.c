@@ -18,6 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { BODY_PAUSE_S = 2 };
+
 void vb__serve_options_init(vb__serve_options *o) { *o = (vb__serve_options){.host = "127.0.0.1", .port = 8080, .queue = 128, .drain_s = 30}; }
 
 /* ---- Start ---------------------------------------------------------------------------------------------------------------- */
@@ -73,7 +75,20 @@ static void name_things(vb__server *s, int port) {
     (void)snprintf(s->url, sizeof s->url, strchr(host, ':') != NULL ? "http://[%.200s]:%d" : "http://%.200s:%d", host, port);
 }
 
+/* As a browser writes one: scheme://host[:port], or null. */
+static bool is_origin(const char *s) {
+    const char *host = strstr(s, "://");
+    if (strcmp(s, "null") == 0) return true;
+    return host != NULL && host != s && host[3] != '\0' && host[3 + strcspn(host + 3, "/?#@ \t")] == '\0';
+}
+
 static vb_err check_options(const vb__serve_options *o, vb_error *err) {
+    for (int32_t i = 0; i < o->n_origins; i++)
+        if (strcmp(o->origins[i], "*") != 0 && !is_origin(o->origins[i]))
+            return vb__fail(err, VB_E_ARGUMENT, "--cors: is \"%.100s\", expected an origin such as http://localhost:3000, without a path", o->origins[i]);
+    for (int32_t i = 0; i < o->n_hosts; i++)
+        if (o->hosts[i][0] == '\0' || strpbrk(o->hosts[i], ":/@*[] \t") != NULL)
+            return vb__fail(err, VB_E_ARGUMENT, "--allowed-host: is \"%.100s\", expected a name without port", o->hosts[i]);
     for (int32_t i = 0; i < o->n_origins; i++)
         if (strcmp(o->origins[i], "*") == 0 && o->n_keys == 0)
             return vb__fail(err, VB_E_ARGUMENT, "--cors: '*' needs a key, expected --api-key-file too: any web page could ask otherwise");
@@ -120,9 +135,16 @@ static void abandon_job(vb__job *j, double now) {
     vb__job_cancel(j, true);
 }
 
+/* Requests to wait for before the end. One whose body stopped coming is none. */
 static int32_t count_jobs(vb__server *s) {
+    double now = vb__now();
+    int32_t n = 0;
     pthread_mutex_lock(&s->lock);
-    int32_t n = s->n_jobs;
+    for (vb__job *j = s->jobs; j != NULL; j = j->next) {
+        pthread_mutex_lock(&j->lock);
+        n += j->state != VB_JOB_BODY || now - j->last_event < BODY_PAUSE_S;
+        pthread_mutex_unlock(&j->lock);
+    }
     pthread_mutex_unlock(&s->lock);
     return n;
 }

@@ -384,6 +384,30 @@ class Ends(unittest.TestCase):
         self.assertIn(b'the server is stopping', got)
         self.assertEqual(s.stop(), 0)
 
+    def test_half_a_body(self):
+        """A client that stopped in the middle of its body does not hold up the end."""
+        s = Server(PROGRAM, '--parallel', '1')
+        a = socket.create_connection((s.host, s.port), 10)
+        a.sendall(b'POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{"con')
+        b = socket.create_connection((s.host, s.port), 10)
+        b.sendall(b'POST /tok')
+        time.sleep(0.2)
+        t = time.time()
+        self.assertEqual(s.stop(), 0)
+        self.assertLess(time.time() - t, 15) # 2 s; 30 when it is waited for
+        a.close()
+        b.close()
+
+    def test_options(self):
+        for args, env, want in ((['--cors', '*'], {}, "--cors: '*' needs a key"), (['--cors', 'http://page.example/'], {}, '--cors: is "http://page.example/", expected an origin'),
+                                (['--cors', 'page.example'], {}, '--cors: is "page.example", expected an origin'),
+                                (['--allowed-host', 'box:80'], {}, '--allowed-host: is "box:80", expected a name without port'),
+                                ([], {'VERBATIM_API_KEY': ''}, 'VERBATIM_API_KEY: is empty'), (['--api-key', ''], {}, '--api-key: is empty'),
+                                (['--host', 'no.such.name.invalid'], {}, '--host: no.such.name.invalid: ')):
+            p = subprocess.run([PROGRAM, 'serve', '--port', '0', '--ctx', '128', *args], capture_output=True, timeout=60, env={**os.environ, **env})
+            self.assertEqual(p.returncode, 2, args)
+            self.assertIn('verbatim: error: ' + want, p.stderr.decode())
+
     def test_access(self):
         s = Server(PROGRAM, '--cors', 'http://page.example', '--allowed-host', 'box.example', '--alias', 'my "model"', env={'VERBATIM_API_KEY': 'sesame'})
         try:
@@ -405,11 +429,35 @@ class Ends(unittest.TestCase):
             self.assertRegex(p.stderr.decode(), r'verbatim: error: --port: %d on 127\.0\.0\.1 is in use' % s.port)
         finally:
             self.assertEqual(s.stop(), 0)
-        p = subprocess.run([PROGRAM, 'serve', '--port', '0', '--ctx', '128', '--cors', '*'], capture_output=True, timeout=60)
-        self.assertEqual(p.returncode, 2)
-        self.assertIn(b"--cors: '*' needs a key", p.stderr)
 
     def test_slow_reader(self):
+        s = Server(PROGRAM, '--parallel', '9', '--draft', 'none')
+        try: # more than buffers hold: cancelled, and the connection ends without the stream's end
+            body = json.dumps({'messages': HI, 'max_tokens': 1500, 'ignore_eos': True, 'stream': True, 'logprobs': True, 'top_logprobs': 20, 'n': 8}).encode()
+            a = socket.socket()
+            a.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            a.connect((s.host, s.port))
+            a.sendall(b'POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n' % len(body) + body)
+            end = time.time() + 120
+            while s.metric('requests_live') == 0 and time.time() < end: time.sleep(0.01)
+            self.assertEqual(s.post(TEXT, {'prompt': 'a', 'max_tokens': 3})[0], 200)
+            self.assertTrue(s.wait_idle(120))
+            self.assertIn('the client reads too slowly', s.log())
+            a.settimeout(20)
+            got = 0
+            while True:
+                more = a.recv(1 << 20)
+                if not more: break
+                got += len(more)
+                last = more
+            a.close()
+            self.assertGreater(got, 100000)
+            self.assertNotIn(b'[DONE]', last)
+            self.assertEqual(s.metric('connections'), 1)
+        finally:
+            self.assertEqual(s.stop(), 0)
+
+    def test_reader_that_waits(self):
         s = Server(PROGRAM, '--parallel', '2')
         try: # what is not read is bounded, and nobody else waits for it
             a = s.start(TEXT, {'prompt': [414], 'max_tokens': 40, 'ignore_eos': True, 'stream': True, 'logprobs': 20})
