@@ -20,6 +20,10 @@
 
 static vb_err need_tokenizer(const vb__engine *e, vb_error *err) {
     if (e->tok != NULL) return VB_OK;
+    if (e->no_text != NULL) return vb__fail(err, VB_E_MISMATCH, "%s", e->no_text);
+    size_t n = strlen(e->path);
+    if (n > 5 && strcmp(e->path + n - 5, ".gguf") == 0)
+        return vb__fail(err, VB_E_NOT_FOUND, "%s: key tokenizer.ggml.tokens: is missing, expected for text", e->path);
     return vb__fail(err, VB_E_NOT_FOUND, "%s/tokenizer.json: missing, expected for text", e->path);
 }
 

@@ -82,6 +82,13 @@ static vb_err load_text(vb__engine *e, const vb_model_options *o, const vb__chec
     const vb__gguf *g = vb__checkpoint_gguf(ck);
     vb_err code = g != NULL ? vb__gguf_tokenizer(g, &e->tok, err) : vb__tokenizer_load(o->path, &e->tok, err);
     if (code == VB_E_NOT_FOUND) return VB_OK; /* ids only */
+    if (code == VB_E_MISMATCH && g != NULL) { /* a dummy vocabulary beside real tensors: ids run, text gets this error */
+        vb__log(VB_LOG_WARN, "engine", "token ids only: %s", err == NULL ? "" : err->text);
+        e->no_text = vb__strdup(VB_TAG_ENGINE, err == NULL ? "" : err->text);
+        if (e->no_text == NULL) return out_of_memory(err, "tokenizer");
+        if (err != NULL) *err = (vb_error){0};
+        return VB_OK;
+    }
     VB_TRY(code);
     int32_t vocab = e->model->cfg.vocab;
     e->token_mask = vb__calloc(VB_TAG_ENGINE, (size_t)(vocab + 31) / 32, sizeof *e->token_mask);
@@ -256,5 +263,6 @@ void vb__engine_close(vb__engine *e) {
     vb__free(e->row_tokens);
     vb__free(e->hidden_rows);
     vb__free(e->path);
+    vb__free(e->no_text);
     vb__free(e);
 }

@@ -40,6 +40,7 @@ typedef struct vb__engine {
     vb__workspace *ws;
     vb__page_pool *pages;
     vb__tokenizer *tok; /* NULL: ids only */
+    char *no_text;      /* why a GGUF file's own tokenizer is not used; NULL: there is none */
     struct vb__chat_template *chat; /* NULL: none */
     char *path;
     char fingerprint[33]; /* of the model's files; "" when not computed */

@@ -48,7 +48,7 @@ static vb_err values_of(const vb__gguf *g, const char *key, vb__gguf_kind kind, 
     if (vb__gguf_find(g, key) == NULL) return VB_OK;
     VB_TRY(vb__gguf_array(g, key, kind, n, &k, err));
     if (k->count != n)
-        return vb__fail(err, VB_E_MISMATCH, "%s: key %s: has %llu values, expected one for each of %zu tokens", g->file, key,
+        return vb__fail(err, VB_E_FORMAT, "%s: key %s: has %llu values, expected one for each of %zu tokens", g->file, key,
                         (unsigned long long)k->count, n);
     *out = vb__calloc(VB_TAG_TEXT, n, 4);
     if (*out == NULL) return vb__fail(err, VB_E_MEMORY, "%s: key %s: no memory", g->file, key);
@@ -83,10 +83,11 @@ vb_err vb__gguf_tokenizer(const vb__gguf *g, vb__tokenizer **out, vb_error *err)
     VB_TRY_OUT(id_of(g, KEY("unknown_token_id"), v.n_tokens, &v.unk, err));
     VB_TRY_OUT(id_of(g, KEY("padding_token_id"), v.n_tokens, &v.pad, err));
     bool sentencepiece = v.model != NULL && strcmp(v.model, "llama") == 0;
-    VB_TRY_OUT(flag_of(g, KEY("add_bos_token"), sentencepiece, &v.add_bos, err));
+    VB_TRY_OUT(flag_of(g, KEY("add_bos_token"), sentencepiece || vb__gguf_pre_adds_bos(v.pre), &v.add_bos, err));
     VB_TRY_OUT(flag_of(g, KEY("add_eos_token"), false, &v.add_eos, err));
     VB_TRY_OUT(flag_of(g, KEY("add_space_prefix"), sentencepiece, &v.add_space_prefix, err));
-    VB_TRY_OUT(vb__tokenizer_from_gguf(&v, out, err));
+    e = vb__tokenizer_from_gguf(&v, out, err);
+    if (e != VB_OK) (void)vb__fail_prefix(err, e, "%s", g->file);
 out:
     vb__free(tokens);
     vb__free(merges);

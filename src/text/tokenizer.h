@@ -50,6 +50,8 @@ typedef struct vb__gguf_vocab {
     bool add_bos, add_eos;
     bool add_space_prefix; /* "llama" */
 } vb__gguf_vocab;
+/* Whether files of this splitter begin a text with BOS when they do not say (llama-bpe and its other names do). NULL: no. */
+bool vb__gguf_pre_adds_bos(const char *pre);
 VB_MUST_USE vb_err vb__tokenizer_from_gguf(const vb__gguf_vocab *v, vb__tokenizer **out, vb_error *err);
 
 void vb__tokenizer_destroy(vb__tokenizer *t); /* accepts NULL */

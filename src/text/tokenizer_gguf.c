@@ -140,13 +140,14 @@ typedef struct pre_kind {
     const char *patterns[6];         /* NULL-terminated; each splits the pieces of the one before */
     bool nfc, ignore_merges, digits; /* digits: one by one, before the patterns */
     bool digits_last;
+    bool bos; /* first where the file does not say */
 } pre_kind;
 
 static const pre_kind kinds[] = {
     {{"qwen2", "deepseek-r1-qwen", "megrez"}, {QWEN2}, .nfc = true},
     {{"stablelm2", "hunyuan"}, {QWEN2}, .nfc = false},
     {{"qwen35"}, {QWEN35}, .nfc = true},
-    {{"llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "smaug-bpe"}, {LLAMA3}, .ignore_merges = true},
+    {{"llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "smaug-bpe"}, {LLAMA3}, .ignore_merges = true, .bos = true},
     {{"glm4", "chatglm-bpe", "dbrx"}, {LLAMA3}, .nfc = false},
     {{"gpt-4o", "llama4", "o200k"}, {O200K}, .nfc = false},
     {{"tekken"}, {TEKKEN}, .ignore_merges = true},
@@ -162,6 +163,11 @@ static const pre_kind *find_kind(const char *name) {
         for (size_t k = 0; kinds[i].names[k] != NULL; k++)
             if (strcmp(kinds[i].names[k], name) == 0) return &kinds[i];
     return NULL;
+}
+
+bool vb__gguf_pre_adds_bos(const char *pre) {
+    const pre_kind *k = pre == NULL ? NULL : find_kind(pre);
+    return k != NULL && k->bos;
 }
 
 static vb_err load_pre(const char *name, vb__tokenizer *t, vb_error *err) {
