@@ -14,6 +14,7 @@ enum {
     VB_LIMIT_LAYERS = 1024,
     VB_LIMIT_WIDTH = 1 << 20,              /* rows or columns of any matrix but the embedding */
     VB_LIMIT_EXPERTS = 4096,
+    VB_LIMIT_HEAD_DIM = 256,               /* of attention: kernels keep a head's row in registers and scratch */
     VB_LIMIT_DELTA_HEAD_DIM = 512,         /* of the gated delta net: kernels keep a head's rows in scratch */
     VB_LIMIT_CONV_TAPS = 8,
     VB_LIMIT_CONTEXT = 1 << 24,            /* positions */

@@ -391,6 +391,9 @@ static const char *shape_text(const vb__st_tensor *t, char *buf, size_t size) {
     return buf;
 }
 
+/* Where the sizes come from, for messages. */
+static const char *sizes_of(const vb__checkpoint *c) { return c->n_ggufs > 0 ? "the file's keys" : CONFIG; }
+
 static uint64_t row_size(const vb__ck_tensor *t, int64_t cols) {
     if (t->block < 0) return (uint64_t)cols * vb__dtype_size(t->t->dtype);
     const vb__gguf_type_info *b = vb__gguf_type_get((uint32_t)t->block);
@@ -398,18 +401,18 @@ static uint64_t row_size(const vb__ck_tensor *t, int64_t cols) {
 }
 
 /* The part of tensor t that belongs to the place: rows of `cols` elements. */
-static vb_err slice(const place *p, const vb__ck_tensor *t, int64_t n, int64_t cols, const uint8_t **out, vb_error *err) {
+static vb_err slice(const vb__checkpoint *c, const place *p, const vb__ck_tensor *t, int64_t n, int64_t cols, const uint8_t **out, vb_error *err) {
     const vb__st_tensor *s = t->t;
     char a[160], b[80];
     bool stack = p->expert >= 0;
     int64_t rows = n * p->parts;
     const int64_t *shape = s->shape + (stack ? 1 : 0);
     bool row = s->dims == 1 && rows == 1 && s->shape[0] == cols; /* GGUF's shared expert gate */
-    if (!row && (s->dims != (stack ? 3 : 2) || shape[0] != rows || shape[1] != cols || (stack && s->shape[0] <= p->expert))) {
-        if (stack) (void)snprintf(b, sizeof b, "[experts, %lld, %lld]", (long long)rows, (long long)cols);
+    if (!row && (s->dims != (stack ? 3 : 2) || shape[0] != rows || shape[1] != cols || (stack && s->shape[0] != c->config.experts))) {
+        if (stack) (void)snprintf(b, sizeof b, "[%d, %lld, %lld]", c->config.experts, (long long)rows, (long long)cols);
         else (void)snprintf(b, sizeof b, "[%lld, %lld]", (long long)rows, (long long)cols);
         return vb__fail(err, VB_E_MISMATCH, "%s: tensor %s: has shape %s, expected %s by %s", t->file, s->name,
-                        shape_text(s, a, sizeof a), b, CONFIG);
+                        shape_text(s, a, sizeof a), b, sizes_of(c));
     }
     uint64_t row_bytes = row_size(t, cols);
     uint64_t first = (stack ? (uint64_t)p->expert * (uint64_t)rows : 0) + (uint64_t)p->part * (uint64_t)n;
@@ -438,7 +441,7 @@ static vb_err plain_matrix(vb__checkpoint *c, const place *p, int32_t n, int32_t
     else if (dtype == VB_DTYPE_F16) out->kind = VB_MATRIX_F16;
     else if (dtype == VB_DTYPE_F32) out->kind = VB_MATRIX_F32;
     else return dtype_fail(p->weight, "BF16, F16 or F32 (or U32 with .scales beside it)", err);
-    VB_TRY(slice(p, p->weight, n, k, &data, err));
+    VB_TRY(slice(c, p, p->weight, n, k, &data, err));
     out->data = data;
     if (dtype != VB_DTYPE_BF16 && rounds(data, (int64_t)n * k, dtype)) {
         if (c->rounded++ == 0) c->first_rounded = p->weight->t->name;
@@ -450,7 +453,7 @@ static void unpack_blocks(int32_t format, const void *row, int32_t k, int8_t *co
     vb__gguf_codes((vb__gguf_type)format, row, k, codes, scales, biases);
 }
 
-static vb_err blocks_matrix(const place *p, int32_t n, int32_t k, vb__matrix *out, vb_error *err) {
+static vb_err blocks_matrix(const vb__checkpoint *c, const place *p, int32_t n, int32_t k, vb__matrix *out, vb_error *err) {
     static const struct {
         int8_t type, bits;
         uint8_t offset;
@@ -466,7 +469,7 @@ static vb_err blocks_matrix(const place *p, int32_t n, int32_t k, vb__matrix *ou
     size_t i = 0;
     while (kinds[i].type != p->weight->block) i++;
     const uint8_t *data;
-    VB_TRY(slice(p, p->weight, n, k, &data, err));
+    VB_TRY(slice(c, p, p->weight, n, k, &data, err));
     out->kind = VB_MATRIX_BLOCKS;
     out->data = data;
     out->row_bytes = (int64_t)row_size(p->weight, k);
@@ -527,9 +530,9 @@ static vb_err affine_matrix(vb__checkpoint *c, const place *p, vb__ck_tensor *sc
     else if (scales->t->dtype == VB_DTYPE_F32) out->scale_kind = VB_SCALE_F32;
     else return dtype_fail(scales, "BF16, F16 or F32", err);
     const uint8_t *data, *s, *b;
-    VB_TRY(slice(p, w, n, (int64_t)k * q.bits / 32, &data, err));
-    VB_TRY(slice(p, scales, n, k / q.group, &s, err));
-    VB_TRY(slice(p, biases, n, k / q.group, &b, err));
+    VB_TRY(slice(c, p, w, n, (int64_t)k * q.bits / 32, &data, err));
+    VB_TRY(slice(c, p, scales, n, k / q.group, &s, err));
+    VB_TRY(slice(c, p, biases, n, k / q.group, &b, err));
     out->kind = VB_MATRIX_AFFINE;
     out->bits = q.bits;
     out->group = q.group;
@@ -565,7 +568,7 @@ vb_err vb__checkpoint_matrix(vb__checkpoint *c, const char *module, int32_t n, i
     vb__matrix m = {.n = n, .k = k, .name = p.weight->t->name};
     release_last(c);
     vb__ck_tensor *scales = find2(c, p.module, ".scales");
-    if (p.weight->block >= 0) VB_TRY(blocks_matrix(&p, n, k, &m, err));
+    if (p.weight->block >= 0) VB_TRY(blocks_matrix(c, &p, n, k, &m, err));
     else if (scales == NULL) VB_TRY(plain_matrix(c, &p, n, k, &m, err));
     else VB_TRY(affine_matrix(c, &p, scales, n, k, &m, err));
     if (is_interleaved(c, p.weight->canon) && n % c->config.head_dim == 0 && c->config.head_dim % 2 == 0)
@@ -594,13 +597,16 @@ static vb_err vector_shape(const vb__checkpoint *c, const vb__ck_tensor *t, vb__
                     ((s->shape[1] == 1 && s->shape[2] == taps) || (s->shape[1] == taps && s->shape[2] == 1));
         if (c->n_ggufs > 0) fits = s->dims == 2 && s->shape[0] == channels && s->shape[1] == taps && channels * taps == n;
         if (fits) return VB_OK;
+        if (c->n_ggufs > 0)
+            return vb__fail(err, VB_E_MISMATCH, "%s: tensor %s: has shape %s, expected [%lld, %lld] by %s", t->file, s->name,
+                            shape_text(s, a, sizeof a), (long long)channels, (long long)taps, sizes_of(c));
         return vb__fail(err, VB_E_MISMATCH, "%s: tensor %s: has shape %s, expected [%lld, 1, %lld] or [%lld, %lld, 1] by %s",
                         t->file, s->name, shape_text(s, a, sizeof a), (long long)channels, (long long)taps,
                         (long long)channels, (long long)taps, CONFIG);
     }
     if (s->dims == 1 && s->shape[0] == n) return VB_OK;
     return vb__fail(err, VB_E_MISMATCH, "%s: tensor %s: has shape %s, expected [%lld] by %s", t->file, s->name,
-                    shape_text(s, a, sizeof a), (long long)n, CONFIG);
+                    shape_text(s, a, sizeof a), (long long)n, sizes_of(c));
 }
 
 /* Value i of a plain tensor; false for other types. */

@@ -63,13 +63,24 @@ static vb_err common(cfg *c, bool need_kv) {
     return silu_only(c);
 }
 
+/* head_dim; fallback 0: a missing one is an error. */
+static vb_err head_dim_or(cfg *c, int32_t fallback) {
+    vb__model_config *m = c->m;
+    if (fallback == 0) VB_TRY(vb__json_i32(c->in, "head_dim", 2, VB_LIMIT_HEAD_DIM, &m->head_dim, c->err));
+    else VB_TRY(vb__json_i32_or(c->in, "head_dim", 2, VB_LIMIT_HEAD_DIM, fallback, &m->head_dim, c->err));
+    if (m->head_dim < 2 || m->head_dim > VB_LIMIT_HEAD_DIM || m->head_dim % 2 != 0)
+        return vb__fail(c->err, VB_E_UNSUPPORTED, "%shead_dim: is %d, expected an even number 2..%d", c->in.where, m->head_dim,
+                        VB_LIMIT_HEAD_DIM);
+    return VB_OK;
+}
+
 /* head_dim with the rule H / Hq where the key is absent. */
 static vb_err head_dim(cfg *c) {
     vb__model_config *m = c->m;
     if (vb__json_get(c->in, "head_dim") == NULL && m->hidden % m->heads != 0)
         return vb__fail(c->err, VB_E_FORMAT, "%shead_dim: is missing, expected it as hidden_size %d is no multiple of %d heads",
                         c->in.where, m->hidden, m->heads);
-    VB_TRY(vb__json_i32_or(c->in, "head_dim", 1, 65536, m->hidden / m->heads, &m->head_dim, c->err));
+    VB_TRY(head_dim_or(c, m->hidden / m->heads > 0 ? m->hidden / m->heads : 1));
     return width_fits(c, "num_attention_heads * head_dim", m->heads, m->head_dim);
 }
 
@@ -306,7 +317,7 @@ static vb_err parse_qwen3_5(cfg *c) {
     vb__model_config *m = c->m;
     bool gate;
     VB_TRY(common(c, true));
-    VB_TRY(vb__json_i32(c->in, "head_dim", 1, 65536, &m->head_dim, c->err));
+    VB_TRY(head_dim_or(c, 0));
     VB_TRY(width_fits(c, "2 * num_attention_heads * head_dim", 2 * (int64_t)m->heads, m->head_dim));
     if (m->arch == VB_ARCH_QWEN3_5_MOE) VB_TRY(qwen3_5_moe(c));
     else VB_TRY(vb__json_i32(c->in, "intermediate_size", 1, VB_LIMIT_WIDTH, &m->intermediate, c->err));
@@ -340,7 +351,7 @@ static vb_err parse_dense(cfg *c) {
     VB_TRY(vb__json_i32(c->in, "max_position_embeddings", 1, VB_LIMIT_CONTEXT, &m->max_position, c->err));
     VB_TRY(epsilon(c, 1e-6));
     if (m->arch == VB_ARCH_QWEN3) {
-        VB_TRY(vb__json_i32_or(c->in, "head_dim", 1, 65536, 128, &m->head_dim, c->err));
+        VB_TRY(head_dim_or(c, 128));
         VB_TRY(width_fits(c, "num_attention_heads * head_dim", m->heads, m->head_dim));
     } else {
         VB_TRY(head_dim(c));

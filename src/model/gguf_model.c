@@ -123,6 +123,13 @@ const char *vb__gguf_model_spelled(const vb__checkpoint *c, const char *canon, c
     if (found != NULL) (void)snprintf(buf, VB_CK_NAME_MAX, "blk.%d.%s", c->config.layers, found);
     if (found != NULL) return buf;
     if (numbered(canon, mtp ? "mtp.layers." : "layers.", &layer, &rest)) {
+        char stack[64];
+        int32_t expert;
+        const char *projection;
+        if (numbered(rest, "mlp.experts.", &expert, &projection)) { /* all experts of a layer are one tensor */
+            (void)snprintf(stack, sizeof stack, "mlp.switch_mlp.%.30s", projection);
+            rest = stack;
+        }
         found = lookup(in_layer, COUNT(in_layer), family(c), rest, false);
         if (found != NULL)
             (void)snprintf(buf, VB_CK_NAME_MAX, "blk.%d.%s", mtp ? layer + c->config.layers : layer, found);
@@ -162,6 +169,16 @@ static const vb__gguf_tensor *tensor_of(const vb__checkpoint *c, const char *nam
         for (int32_t i = 0; i < c->ggufs[p].n_tensors; i++)
             if (strcmp(c->ggufs[p].tensors[i].name, name) == 0) return &c->ggufs[p].tensors[i];
     return NULL;
+}
+
+/* Whether any layer has a tensor of this name: then all need it, and binding says which one lacks it. */
+static bool any_layer_has(const vb__checkpoint *c, const char *rest) {
+    int32_t layer;
+    const char *at;
+    for (int32_t p = 0; p < c->n_ggufs; p++)
+        for (int32_t i = 0; i < c->ggufs[p].n_tensors; i++)
+            if (numbered(c->ggufs[p].tensors[i].name, "blk.", &layer, &at) && strcmp(at, rest) == 0) return true;
+    return false;
 }
 
 static vb_err find_arch(keys *k, vb__arch *out, char arch[64]) {
@@ -204,7 +221,17 @@ static vb_err rope_scaling(keys *k, vb__rope_config *r, int32_t max_position) {
         return vb__gguf_number(k->g, key(k, bare ? "rope.scale_linear" : "rope.scaling.factor"), 1e-3, 1e6, &r->factor, k->err);
     }
     if (!yarn) return VB_OK;
+    static const struct {
+        const char *key;
+        double neutral;
+    } others[] = {{"rope.scaling.yarn_ext_factor", 1}, {"rope.scaling.yarn_attn_factor", 1}, {"rope.scaling.yarn_log_multiplier", 0}};
     double extra;
+    for (size_t i = 0; i < COUNT(others); i++) {
+        VB_TRY(get_number_or(k, others[i].key, -1e6, 1e6, others[i].neutral, &extra));
+        if (extra != others[i].neutral)
+            return vb__fail(k->err, VB_E_UNSUPPORTED, "%s: key %s: is %g, expected %g or no such key", k->g->file, k->name, extra,
+                            others[i].neutral);
+    }
     r->type = VB_ROPE_YARN;
     VB_TRY(get_number_or(k, "rope.scaling.original_context_length", 1, VB_LIMIT_CONTEXT, max_position, &r->original_max));
     VB_TRY(get_number_or(k, "rope.scaling.factor", 1e-3, 1e6, max_position / r->original_max, &r->factor));
@@ -239,8 +266,13 @@ static vb_err rope(keys *k, vb__checkpoint *c) {
     vb__rope_config *r = &m->rope;
     r->attention_factor = -1;
     r->truncate = true;
-    VB_TRY(get_number_or(k, "rope.freq_base", 1.0 + 1e-6, 1e15, 10000, &r->theta));
-    VB_TRY(get_i32_or(k, "rope.dimension_count", 2, m->head_dim, m->head_dim, &r->rotated));
+    if (family(c) == QWEN3_5) { /* has no default that would be right */
+        VB_TRY(vb__gguf_number(k->g, key(k, "rope.freq_base"), 1.0 + 1e-6, 1e15, &r->theta, k->err));
+        VB_TRY(get_i32(k, "rope.dimension_count", 2, m->head_dim, &r->rotated));
+    } else {
+        VB_TRY(get_number_or(k, "rope.freq_base", 1.0 + 1e-6, 1e15, 10000, &r->theta));
+        VB_TRY(get_i32_or(k, "rope.dimension_count", 2, m->head_dim, m->head_dim, &r->rotated));
+    }
     if (r->rotated % 2 != 0 || (c->interleaved && r->rotated != m->head_dim))
         return vb__fail(k->err, VB_E_UNSUPPORTED, "%s: key %s.rope.dimension_count: is %d, expected an even number (the whole head "
                         "width %d for llama)", k->g->file, k->arch, r->rotated, m->head_dim);
@@ -268,7 +300,10 @@ static vb_err common(keys *k, vb__checkpoint *c) {
     if (!has(k, "attention.key_length") && m->hidden % m->heads != 0)
         return vb__fail(k->err, VB_E_FORMAT, "%s: key %s: is missing, expected it as %d is no multiple of %d heads", k->g->file, k->name,
                         m->hidden, m->heads);
-    VB_TRY(get_i32_or(k, "attention.key_length", 1, 65536, m->hidden / m->heads, &m->head_dim));
+    VB_TRY(get_i32_or(k, "attention.key_length", 2, VB_LIMIT_HEAD_DIM, m->hidden / m->heads, &m->head_dim));
+    if (m->head_dim < 2 || m->head_dim > VB_LIMIT_HEAD_DIM || m->head_dim % 2 != 0)
+        return vb__fail(k->err, VB_E_UNSUPPORTED, "%s: key %s: is %d, expected an even number 2..%d", k->g->file, k->name, m->head_dim,
+                        VB_LIMIT_HEAD_DIM);
     VB_TRY(get_i32_or(k, "attention.value_length", 1, 65536, m->head_dim, &value_dim));
     if (value_dim != m->head_dim)
         return vb__fail(k->err, VB_E_UNSUPPORTED, "%s: key %s: is %d, expected the key length %d", k->g->file, k->name, value_dim,
@@ -285,9 +320,24 @@ static vb_err common(keys *k, vb__checkpoint *c) {
         return vb__fail(k->err, VB_E_MISMATCH, "%s: key %s: is %d, but tensor token_embd.weight has %d rows", k->g->file, k->name,
                         declared, m->vocab);
     m->tied = tensor_of(c, "output.weight") == NULL;
-    m->attention_bias = tensor_of(c, "blk.0.attn_q.bias") != NULL;
-    m->o_bias = tensor_of(c, "blk.0.attn_output.bias") != NULL;
-    m->mlp_bias = tensor_of(c, "blk.0.ffn_gate.bias") != NULL;
+    m->attention_bias = m->arch == VB_ARCH_QWEN2 || any_layer_has(c, "attn_q.bias") || any_layer_has(c, "attn_k.bias") ||
+                        any_layer_has(c, "attn_v.bias");
+    m->o_bias = any_layer_has(c, "attn_output.bias");
+    m->mlp_bias = any_layer_has(c, "ffn_gate.bias") || any_layer_has(c, "ffn_up.bias") || any_layer_has(c, "ffn_down.bias");
+    return VB_OK;
+}
+
+/* Keys that would make attention another one than ours. */
+static vb_err plain_attention(keys *k, const vb__model_config *m) {
+    int32_t window;
+    bool causal = true;
+    VB_TRY(get_i32_or(k, "attention.sliding_window", 0, INT32_MAX, 0, &window));
+    if (window > 0 && window < m->max_position)
+        return vb__fail(k->err, VB_E_UNSUPPORTED, "%s: key %s: is %d, expected none or the context length %d", k->g->file, k->name,
+                        window, m->max_position);
+    if (has(k, "attention.causal")) VB_TRY(vb__gguf_bool(k->g, key(k, "attention.causal"), &causal, k->err));
+    if (!causal)
+        return vb__fail(k->err, VB_E_UNSUPPORTED, "%s: key %s: is false, expected true or no such key", k->g->file, k->name);
     return VB_OK;
 }
 
@@ -296,8 +346,8 @@ static vb_err qwen3_5(keys *k, vb__checkpoint *c) {
     int32_t every, inner;
     VB_TRY(get_i32(k, "full_attention_interval", 1, INT32_MAX, &every));
     for (int32_t i = 0; i < m->layers; i++) m->layer_type[i] = (i + 1) % every == 0 ? VB_LAYER_FULL : VB_LAYER_LINEAR;
-    VB_TRY(get_i32(k, "ssm.conv_kernel", 2, 16, &m->lin_taps));
-    VB_TRY(get_i32(k, "ssm.state_size", 1, 65536, &m->lin_dk));
+    VB_TRY(get_i32(k, "ssm.conv_kernel", 2, VB_LIMIT_CONV_TAPS, &m->lin_taps));
+    VB_TRY(get_i32(k, "ssm.state_size", 1, VB_LIMIT_DELTA_HEAD_DIM, &m->lin_dk));
     VB_TRY(get_i32(k, "ssm.group_count", 1, 65536, &m->lin_nk));
     VB_TRY(get_i32(k, "ssm.time_step_rank", 1, 65536, &m->lin_nv));
     VB_TRY(get_i32(k, "ssm.inner_size", 1, VB_LIMIT_WIDTH, &inner));
@@ -305,6 +355,9 @@ static vb_err qwen3_5(keys *k, vb__checkpoint *c) {
         return vb__fail(k->err, VB_E_FORMAT, "%s: key %s: is %d with %d value and %d key heads, expected multiples", k->g->file, k->name,
                         inner, m->lin_nv, m->lin_nk);
     m->lin_dv = inner / m->lin_nv;
+    if (m->lin_dv > VB_LIMIT_DELTA_HEAD_DIM)
+        return vb__fail(k->err, VB_E_LIMIT, "%s: key %s: is %d for %d heads, expected at most %d a head", k->g->file, k->name, inner,
+                        m->lin_nv, VB_LIMIT_DELTA_HEAD_DIM);
     VB_TRY(too_wide(k, "the conv's channels", 2 * (int64_t)m->lin_nk * m->lin_dk + inner));
     m->lin_modulo_heads = true;
     m->qk_norm = m->output_gate = m->zero_centred_norms = true;
@@ -335,15 +388,18 @@ static vb_err read_config(vb__checkpoint *c, vb_error *err) {
     VB_TRY(find_arch(&k, &m->arch, arch));
     c->interleaved = m->arch == VB_ARCH_LLAMA;
     VB_TRY(common(&k, c));
+    VB_TRY(plain_attention(&k, m));
     if (family(c) == QWEN3_5) {
         VB_TRY(qwen3_5(&k, c));
     } else {
         VB_TRY(get_i32(&k, "feed_forward_length", 1, VB_LIMIT_WIDTH, &m->intermediate));
         for (int32_t i = 0; i < m->layers; i++) m->layer_type[i] = VB_LAYER_FULL;
         m->qk_norm = m->arch == VB_ARCH_QWEN3;
-        if (m->mtp_layers > 0 || has(&k, "expert_count"))
+        int32_t experts;
+        VB_TRY(get_i32_or(&k, "expert_count", 0, INT32_MAX, 0, &experts));
+        if (m->mtp_layers > 0 || experts > 0)
             return vb__fail(err, VB_E_UNSUPPORTED, "%s: key %s: is set, which a dense %s does not have", c->ggufs[0].file,
-                            m->mtp_layers > 0 ? "nextn_predict_layers" : k.name, arch);
+                            m->mtp_layers > 0 ? key(&k, "nextn_predict_layers") : k.name, arch);
     }
     VB_TRY(rope(&k, c));
     return end_tokens(&k, m);

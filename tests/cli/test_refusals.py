@@ -65,6 +65,14 @@ class Cases:
         change(shapes)
         return self.llama(shapes)
 
+    def biased(self, config, projections):
+        shapes = llama_shapes()
+        for name in list(shapes):
+            if name.endswith(tuple(f'{p}_proj.weight' for p in projections)) and 'self_attn' in name:
+                shapes[name.replace('.weight', '.bias')] = shapes[name][:1]
+        safetensors(os.path.join(self.dir, 'model.safetensors'), shapes)
+        return self.config(config)
+
     def index(self):
         with open(os.path.join(self.dir, 'model.safetensors.index.json'), 'w') as f:
             json.dump({'metadata': {'total_size': 1}, 'weight_map': {'T': '../s1.safetensors'}}, f)
@@ -91,6 +99,9 @@ class Cases:
             'a missing tensor': lambda: self.shaped(lambda s: s.pop('model.layers.1.self_attn.k_proj.weight')),
             'one too many': lambda: self.shaped(lambda s: s.update({'model.layers.2.extra': [3]})),
             'a bias without a place': lambda: self.shaped(lambda s: s.update({'model.norm.bias': [H]})),
+            'a bias that the config announces': lambda: self.biased(dict(LLAMA, attention_bias=True), 'qkv'),
+            'a bias on Qwen 2\'s output projection': lambda: self.biased(dict(LLAMA, model_type='qwen2'), 'qkvo'),
+            'heads wider than 256': lambda: self.config(dict(LLAMA, head_dim=512)),
             'another shape': lambda: self.shaped(lambda s: s.update({'model.norm.weight': [65]})),
             'a file cut short': lambda: self.llama(cut=1),
             'bytes behind the data': lambda: self.llama(more=b'x'),

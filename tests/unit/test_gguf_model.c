@@ -147,12 +147,58 @@ static void llama(file *f) {
     for (int l = 0; l < 2; l++) layer_rest(f, l, "ffn_norm"), attention(f, l, 64);
 }
 
+static void bias(file *f, int l, const char *name, uint64_t n) { tensor(f, VB_GGUF_TYPE_F32, 1, n, 1, "blk.%d.%s.bias", l, name); }
+static void qwen2(file *f) {
+    common_keys(f, "qwen2");
+    for (int l = 0; l < 2; l++) {
+        layer_rest(f, l, "ffn_norm"), attention(f, l, 64);
+        bias(f, l, "attn_q", 64), bias(f, l, "attn_k", 32), bias(f, l, "attn_v", 32);
+    }
+}
+static void drop_tensor(file *f, const char *name) { *find(f->tensor, f->n_tensors, name) = f->tensor[f->n_tensors - 1], f->n_tensors--; }
+
+static void stack(file *f, int l, const char *name, uint64_t in, uint64_t out) {
+    item *t = tensor(f, VB_GGUF_TYPE_Q8_0, 3, in, out, "blk.%d.%s.weight", l, name);
+    t->ne[2] = 4;
+}
+/* Attention in every layer, four experts. */
+static void qwen35moe(file *f) {
+    common_keys(f, "qwen35moe");
+    static const struct {
+        const char *name;
+        int value;
+    } keys[] = {{"attention.key_length", 32},   {"rope.dimension_count", 8},       {"full_attention_interval", 1},
+                {"ssm.conv_kernel", 4},         {"ssm.state_size", 32},            {"ssm.group_count", 1},
+                {"ssm.time_step_rank", 2},      {"ssm.inner_size", 64},            {"expert_count", 4},
+                {"expert_used_count", 2},       {"expert_feed_forward_length", 96}, {"expert_shared_feed_forward_length", 32}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        char name[100];
+        (void)snprintf(name, sizeof name, "qwen35moe.%s", keys[i].name);
+        key(f, name, VB_GGUF_U32, (uint64_t)keys[i].value);
+    }
+    key_float(f, "qwen35moe.rope.freq_base", 1e7f);
+    for (int l = 0; l < 2; l++) {
+        tensor(f, VB_GGUF_TYPE_F32, 1, 64, 1, "blk.%d.attn_norm.weight", l);
+        tensor(f, VB_GGUF_TYPE_F32, 1, 64, 1, "blk.%d.post_attention_norm.weight", l);
+        attention(f, l, 128);
+        tensor(f, VB_GGUF_TYPE_F32, 1, 32, 1, "blk.%d.attn_q_norm.weight", l);
+        tensor(f, VB_GGUF_TYPE_F32, 1, 32, 1, "blk.%d.attn_k_norm.weight", l);
+        tensor(f, VB_GGUF_TYPE_F32, 2, 64, 4, "blk.%d.ffn_gate_inp.weight", l);
+        tensor(f, VB_GGUF_TYPE_F32, 1, 64, 1, "blk.%d.ffn_gate_inp_shexp.weight", l);
+        stack(f, l, "ffn_gate_exps", 64, 96), stack(f, l, "ffn_up_exps", 64, 96), stack(f, l, "ffn_down_exps", 96, 64);
+        tensor(f, VB_GGUF_TYPE_Q8_0, 2, 64, 32, "blk.%d.ffn_gate_shexp.weight", l);
+        tensor(f, VB_GGUF_TYPE_Q8_0, 2, 64, 32, "blk.%d.ffn_up_shexp.weight", l);
+        tensor(f, VB_GGUF_TYPE_Q8_0, 2, 32, 64, "blk.%d.ffn_down_shexp.weight", l);
+    }
+}
+
 static void qwen35(file *f) {
     common_keys(f, "qwen35");
     key(f, "qwen35.block_count", VB_GGUF_U32, 3);
     key(f, "qwen35.nextn_predict_layers", VB_GGUF_U32, 1);
     key(f, "qwen35.attention.key_length", VB_GGUF_U32, 32);
     key(f, "qwen35.rope.dimension_count", VB_GGUF_U32, 8);
+    key_float(f, "qwen35.rope.freq_base", 1e7f);
     key(f, "qwen35.full_attention_interval", VB_GGUF_U32, 2);
     key(f, "qwen35.ssm.conv_kernel", VB_GGUF_U32, 4);
     key(f, "qwen35.ssm.state_size", VB_GGUF_U32, 32);
@@ -224,6 +270,13 @@ static void good_files_load(void **state) {
     write_part(&f, "xy.gguf", 0, 9, 0, 3);
     check("xy.gguf", "key split.count: is 3, expected a name that ends in -00001-of-00003.gguf");
 
+    qwen2(&f);
+    write_part(&f, "x.gguf", 0, f.n_tensors, 0, 0);
+    vb__checkpoint_close(check("x.gguf", NULL));
+    qwen35moe(&f);
+    write_part(&f, "x.gguf", 0, f.n_tensors, 0, 0);
+    vb__checkpoint_close(check("x.gguf", NULL));
+
     qwen35(&f);
     write_part(&f, "x.gguf", 0, f.n_tensors, 0, 0);
     c = check("x.gguf", NULL);
@@ -252,7 +305,7 @@ static void defects_are_named(void **state) {
         make(&f);                                                                                            \
         change;                                                                                              \
         write_part(&f, "x.gguf", 0, f.n_tensors, 0, 0);                                                      \
-        check("x.gguf", says);                                                                               \
+        vb__checkpoint_close(check("x.gguf", says));                                                         \
     } while (0)
     WITH(llama, key_string(&f, "general.architecture", "bert"), "key general.architecture: is \"bert\", expected llama");
     WITH(llama, drop_key(&f, "general.architecture"), "key general.architecture: is missing");
@@ -293,7 +346,33 @@ static void defects_are_named(void **state) {
     WITH(qwen35, drop_key(&f, "qwen35.full_attention_interval"), "key qwen35.full_attention_interval: is missing");
     WITH(qwen35, key(&f, "qwen35.ssm.inner_size", VB_GGUF_U32, 63), "key qwen35.ssm.inner_size: is 63 with 2 value");
     WITH(qwen35, key(&f, "qwen35.nextn_predict_layers", VB_GGUF_U32, 3), "key qwen35.nextn_predict_layers: is 3, expected an integer 0..2");
-    WITH(qwen35, find(f.tensor, f.n_tensors, "blk.0.ssm_conv1d.weight")->ne[0] = 5, "blk.0.ssm_conv1d.weight: has shape [128, 5]");
+    WITH(qwen35, find(f.tensor, f.n_tensors, "blk.0.ssm_conv1d.weight")->ne[0] = 5,
+         "blk.0.ssm_conv1d.weight: has shape [128, 5], expected [128, 4] by the file's keys");
+    /* what kernels have no room for */
+    WITH(qwen35, key(&f, "qwen35.ssm.conv_kernel", VB_GGUF_U32, 9), "key qwen35.ssm.conv_kernel: is 9, expected an integer 2..8");
+    WITH(qwen35, key(&f, "qwen35.ssm.state_size", VB_GGUF_U32, 513), "key qwen35.ssm.state_size: is 513, expected an integer 1..512");
+    WITH(qwen35, key(&f, "qwen35.ssm.inner_size", VB_GGUF_U32, 1026), "key qwen35.ssm.inner_size: is 1026 for 2 heads, expected at most 512");
+    WITH(llama, key(&f, "llama.attention.key_length", VB_GGUF_U32, 258), "key llama.attention.key_length: is 258, expected an integer 2..256");
+    WITH(qwen35, key(&f, "qwen35.attention.key_length", VB_GGUF_U32, 33), "key qwen35.attention.key_length: is 33, expected an even number");
+    WITH(llama, (key(&f, "llama.embedding_length", VB_GGUF_U32, 1024)), "key llama.attention.key_length: is 512, expected an even number 2..256");
+    /* what would be another model without a word */
+    WITH(qwen35, drop_key(&f, "qwen35.rope.freq_base"), "key qwen35.rope.freq_base: is missing");
+    WITH(qwen35, drop_key(&f, "qwen35.rope.dimension_count"), "key qwen35.rope.dimension_count: is missing");
+    WITH(llama, key(&f, "llama.attention.sliding_window", VB_GGUF_U32, 127), "key llama.attention.sliding_window: is 127, expected none");
+    WITH(llama, key(&f, "llama.attention.causal", VB_GGUF_BOOL, 0), "key llama.attention.causal: is false");
+    WITH(qwen2, drop_tensor(&f, "blk.0.attn_q.bias"), "tensor blk.0.attn_q.bias: is missing, expected 64 values");
+    WITH(qwen2, drop_tensor(&f, "blk.1.attn_v.bias"), "tensor blk.1.attn_v.bias: is missing, expected 32 values");
+    WITH(llama, bias(&f, 1, "attn_k", 32), "tensor blk.0.attn_q.bias: is missing, expected 64 values");
+    WITH(llama, bias(&f, 1, "attn_output", 64), "tensor blk.0.attn_output.bias: is missing, expected 64 values");
+    WITH(llama, bias(&f, 1, "ffn_up", 96), "tensor blk.0.ffn_gate.bias: is missing, expected 96 values");
+    WITH(qwen35moe, drop_tensor(&f, "blk.1.ffn_up_exps.weight"), "tensor blk.1.ffn_up_exps.weight: is missing");
+    WITH(qwen35moe, find(f.tensor, f.n_tensors, "blk.1.ffn_down_exps.weight")->ne[2] = 5,
+         "tensor blk.1.ffn_down_exps.weight: has shape [5, 64, 96], expected [4, 64, 96] by the file's keys");
+    WITH(llama, (key_string(&f, "llama.rope.scaling.type", "yarn"), key_float(&f, "llama.rope.scaling.yarn_attn_factor", 0.5f)),
+         "key llama.rope.scaling.yarn_attn_factor: is 0.5, expected 1 or no such key");
+    /* ... and what would not */
+    WITH(llama, key(&f, "llama.attention.sliding_window", VB_GGUF_U32, 128), NULL);
+    WITH(llama, key(&f, "llama.expert_count", VB_GGUF_U32, 0), NULL);
 }
 
 static void rope_keys_are_read(void **state) {

@@ -36,6 +36,7 @@
  */
 #ifndef VB_OPS_ATTENTION_H
 #define VB_OPS_ATTENTION_H
+#include "base/limits.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -43,7 +44,7 @@ enum {
     VB_ATTN_BLOCK = 64,
     VB_ATTN_SPAN_BLOCKS = 16,
     VB_ATTN_LANES = 64, /* (row, head) pairs of a tile */
-    VB_ATTN_DIM = 256,  /* largest dim */
+    VB_ATTN_DIM = VB_LIMIT_HEAD_DIM, /* largest dim */
     /* Bytes of scratch that a tile kernel may use (64-byte aligned). */
     VB_ATTN_SCRATCH = 256 * 1024
 };
