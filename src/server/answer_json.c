@@ -62,10 +62,20 @@ static int64_t count_chars(const char *s, size_t n) {
     return c;
 }
 
+/* The old shape has no bytes, and tokens are keys of objects: part of a character is written as the interface it is taken from did,
+ * "bytes:\xe2\x80", so that no two of them are one key. */
 static void token_text(const vb__job *j, int32_t id, vb__buffer *b) {
     size_t n;
     const char *s = vb_token_bytes(j->server->model, id, &n);
-    vb__jw_string(b, s != NULL ? s : "", n);
+    if (s == NULL) {
+        vb__buffer_printf(b, "\"token:%d\"", id);
+    } else if (vb__jw_is_utf8(s, n)) {
+        vb__jw_string(b, s, n);
+    } else {
+        vb__buffer_puts(b, "\"bytes:");
+        for (size_t i = 0; i < n; i++) vb__buffer_printf(b, "\\\\x%02x", (unsigned)(unsigned char)s[i]);
+        vb__buffer_putc(b, '"');
+    }
 }
 
 static void chat_token(const vb__job *j, int32_t id, float logprob, vb__buffer *b) {

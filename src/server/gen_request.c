@@ -164,6 +164,7 @@ static vb_err f_logit_bias(fields *f, const char *k, const json_t *v) {
     json_object_foreach((json_t *)v, key, bias) {
         char *end;
         long id = strtol(key, &end, 10);
+        if (json_is_null(bias)) continue;
         if (*end != '\0' || end == key || key[0] < '0' || key[0] > '9' || id > INT32_MAX)
             return vb__fail(f->err, VB_E_ARGUMENT, "logit_bias: the key \"%.40s\", expected a token id", key);
         if (!json_is_number(bias) || !(fabs(json_number_value(bias)) <= 100)) return wrong(f, k, bias, "numbers -100..100");

@@ -32,6 +32,15 @@ static size_t utf8_length(const unsigned char *s, size_t n, size_t *bad) {
     return want;
 }
 
+bool vb__jw_is_utf8(const char *s, size_t n) {
+    size_t bad;
+    for (size_t i = 0, len; i < n; i += len) {
+        len = utf8_length((const unsigned char *)s + i, n - i, &bad);
+        if (len == 0) return false;
+    }
+    return true;
+}
+
 void vb__jw_string(vb__buffer *b, const char *text, size_t n) {
     const unsigned char *s = (const unsigned char *)text;
     vb__buffer_putc(b, '"');

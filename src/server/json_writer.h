@@ -8,6 +8,7 @@
 /* "text" with quotes. Bytes that are not UTF-8 become U+FFFD, one for each maximal part of a character (as the Unicode
  * standard recommends). */
 void vb__jw_string(vb__buffer *b, const char *s, size_t n);
+bool vb__jw_is_utf8(const char *s, size_t n);
 void vb__jw_text(vb__buffer *b, const char *s); /* NUL-terminated; NULL is null */
 /* A number from f32, shortest digits that give it back; null when it is not finite. */
 void vb__jw_float(vb__buffer *b, float x);

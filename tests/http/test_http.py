@@ -216,7 +216,7 @@ class Http(unittest.TestCase):
         # null is absent, everywhere; unknown fields are ignored
         keys = ('temperature', 'top_p', 'top_k', 'n', 'seed', 'stop', 'max_completion_tokens', 'logprobs', 'top_logprobs', 'logit_bias', 'stream',
                 'stream_options', 'draft', 'verbatim', 'tools', 'tool_choice', 'response_format', 'audio', 'functions', 'model', 'prediction')
-        s, _, b = self.s.post(CHAT, chat(**{k: None for k in keys}, user='me', metadata={'a': 1}, no_such_field=[1]))
+        s, _, b = self.s.post(CHAT, chat(**{**{k: None for k in keys}, 'logit_bias': {'5': None}, 'stream_options': {'include_usage': None}, 'draft': {'kind': None, 'width': None}}, user='me', metadata={'a': 1}, no_such_field=[1]))
         self.assertEqual(s, 200, b)
 
     def test_too_long(self):
@@ -266,6 +266,17 @@ class Http(unittest.TestCase):
         # raw: penalties, temperature and bias do not show in them
         other = self.s.post(CHAT, chat(logprobs=True, max_tokens=1, presence_penalty=2, temperature=0.9, seed=1))[2]
         self.assertEqual(other['choices'][0]['logprobs']['content'][0]['logprob'] <= 0, True)
+        # the old shape: tokens are keys, and parts of characters are tokens too
+        def unique(pairs):
+            self.assertEqual(len(pairs), len(dict(pairs)), pairs)
+            return dict(pairs)
+        parts = 0
+        for i, prompt in enumerate(('日本語 😀 é ', '你好', '😀😀') * 2):
+            q = {'prompt': prompt, 'max_tokens': 20, 'temperature': 3, 'top_k': 0, 'top_p': 1, 'seed': i, 'logprobs': 20, 'ignore_eos': True}
+            lp = json.loads(self.s.call('POST', TEXT, q)[2], object_pairs_hook=unique)['choices'][0]['logprobs']
+            self.assertEqual([len(x) for x in lp['top_logprobs']], [20] * 20)
+            parts += sum(bool(re.match(r'bytes:(\\x[0-9a-f]{2})+$', t)) for x in lp['top_logprobs'] for t in x)
+        self.assertGreater(parts, 1)
         b = self.s.post(TEXT, {'prompt': 'int main(', 'max_tokens': 4, 'temperature': 0, 'logprobs': 2, 'ignore_eos': True})[2]['choices'][0]
         self.assertTrue(''.join(b['logprobs']['tokens']).startswith(b['text']))
         self.assertEqual([len(x) for x in b['logprobs']['top_logprobs']], [2] * 4)

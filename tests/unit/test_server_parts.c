@@ -55,6 +55,7 @@ static void strings(void **state) {
         vb__buffer_init(&b, 1000);
         vb__jw_string(&b, cases[i].in, cases[i].n);
         assert_string_equal(vb__buffer_str(&b), cases[i].out);
+        assert_int_equal(vb__jw_is_utf8(cases[i].in, cases[i].n), strstr(cases[i].out, "\xef\xbf\xbd") == NULL);
         json_t *v = json_loads(vb__buffer_str(&b), JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL); /* and it is JSON */
         assert_non_null(v);
         json_decref(v);
