@@ -251,7 +251,6 @@ class Http(unittest.TestCase):
         self.assertGreaterEqual(b['verbatim']['draft']['accepted'], a['verbatim']['draft']['accepted'])
         c = self.s.post(TEXT, {**q, 'prediction': {'type': 'content', 'content': 'something else entirely ' * 50}})[2]
         self.assertEqual(a['choices'], c['choices'])
-        return a, b
 
     def test_logprobs(self):
         want = self.s.post(CHAT, chat(logprobs=True, top_logprobs=3, draft='none'))[2]['choices'][0]['logprobs']['content']
