@@ -21,13 +21,24 @@ const char *vb__fault_name(vb__fault kind) {
     return (unsigned)kind < VB_FAULTS ? names[kind] : "unknown";
 }
 
+/* VB_FAULTS: an unknown kind. */
+static int kind_of(const char *s) {
+    int kind = VB_FAULT_NONE;
+    if (s != NULL && s[0] != '\0')
+        while (kind < VB_FAULTS && strcmp(s, names[kind]) != 0) kind++;
+    return kind;
+}
+
+vb_err vb__fault_check(vb_error *err) {
+    const char *s = getenv("VERBATIM_FAULT");
+    if (kind_of(s) < VB_FAULTS) return VB_OK;
+    return vb__fail(err, VB_E_ARGUMENT, "VERBATIM_FAULT: is \"%.60s\", expected one of those in verbatim verify --help", s);
+}
+
 static int read_environment(void) {
     const char *s = getenv("VERBATIM_FAULT");
-    int kind = VB_FAULT_NONE;
-    if (s != NULL && s[0] != '\0') {
-        while (kind < VB_FAULTS && strcmp(s, names[kind]) != 0) kind++;
-        if (kind == VB_FAULTS) kind = VB_FAULT_NONE;
-    }
+    int kind = kind_of(s);
+    if (kind == VB_FAULTS) kind = VB_FAULT_NONE;
     int unread = UNREAD; /* the thread that stores first is the one that logs */
     if (!atomic_compare_exchange_strong(&g_fault, &unread, kind)) return unread;
     if (kind != VB_FAULT_NONE)

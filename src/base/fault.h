@@ -2,6 +2,7 @@
  * (verify, the exactness gate) can be shown to catch them. Never set in ordinary use. */
 #ifndef VB_BASE_FAULT_H
 #define VB_BASE_FAULT_H
+#include "base/error.h"
 #include <stdbool.h>
 
 typedef enum vb__fault {
@@ -15,6 +16,8 @@ typedef enum vb__fault {
     VB_FAULTS
 } vb__fault;
 
+/* VB_E_ARGUMENT when VERBATIM_FAULT names no kind: a check that meant to plant a fault must not pass without one. */
+VB_MUST_USE vb_err vb__fault_check(vb_error *err);
 /* Whether this fault is planted. The environment is read at the first call (then one warning is logged; an
  * unknown kind is logged and ignored). Any thread; cheap enough for every launch. */
 bool vb__fault_is(vb__fault kind);

@@ -1,7 +1,9 @@
 #include "base/file.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/limits.h> /* PATH_MAX; here <limits.h> is the one beside this file */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -41,6 +43,7 @@ bool vb__file_is_dir(const char *path) {
 
 vb_err vb__file_read(const char *path, size_t max, vb__buffer *out, vb_error *err) {
     /* O_NONBLOCK: opening a pipe must not wait for a writer. */
+    if (path[0] == '\0') return vb__fail(err, VB_E_NOT_FOUND, "file name: is empty, expected a readable file");
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
         vb_err code = errno == ENOENT || errno == ENOTDIR ? VB_E_NOT_FOUND : VB_E_IO;
@@ -49,7 +52,7 @@ vb_err vb__file_read(const char *path, size_t max, vb__buffer *out, vb_error *er
     vb_err e = VB_OK;
     struct stat st;
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-        e = vb__fail(err, VB_E_IO, "%s: is not a regular file", path);
+        e = vb__fail(err, VB_E_IO, "%s: is not a regular file, expected one", path);
         goto out;
     }
     if ((uint64_t)st.st_size > max) {
@@ -92,6 +95,18 @@ out:
 
 enum { FILE_WRITE_BUFFER = 1 << 20 };
 
+vb_err vb__file_target(const char *path, char **target, vb_error *err) {
+    struct stat st, link;
+    if (path[0] == '\0') return vb__fail(err, VB_E_NOT_FOUND, "file name: is empty, expected a file to write");
+    bool there = stat(path, &st) == 0;
+    if (there && !S_ISREG(st.st_mode))
+        return vb__fail(err, VB_E_IO, "%s: is not a regular file, expected one that can be replaced", path);
+    char whole[PATH_MAX];
+    bool is_link = there && lstat(path, &link) == 0 && S_ISLNK(link.st_mode);
+    *target = vb__strdup(VB_TAG_MISC, is_link && realpath(path, whole) != NULL ? whole : path);
+    return *target != NULL ? VB_OK : vb__fail(err, VB_E_MEMORY, "%s: out of memory", path);
+}
+
 static vb_err writer_fail(vb__file_writer *w, vb_error *err, const char *what) {
     vb_err e = vb__fail(err, VB_E_IO, "%s: cannot be %s: %s", w->temp, what, strerror(errno));
     vb__file_writer_abort(w);
@@ -100,13 +115,15 @@ static vb_err writer_fail(vb__file_writer *w, vb_error *err, const char *what) {
 
 vb_err vb__file_writer_open(vb__file_writer *w, const char *path, vb_error *err) {
     *w = (vb__file_writer){.fd = -1};
+    VB_TRY(vb__file_target(path, &w->path, err));
+    path = w->path;
     size_t n = strlen(path);
-    w->path = vb__strdup(VB_TAG_MISC, path);
     w->temp = vb__alloc(VB_TAG_MISC, n + 6);
     w->buf = vb__alloc(VB_TAG_MISC, FILE_WRITE_BUFFER);
     if (w->path == NULL || w->temp == NULL || w->buf == NULL) {
+        vb_err e = vb__fail(err, VB_E_MEMORY, "%s: no memory for writing", path);
         vb__file_writer_abort(w);
-        return vb__fail(err, VB_E_MEMORY, "%s: no memory for writing", path);
+        return e;
     }
     memcpy(w->temp, path, n);
     memcpy(w->temp + n, ".part", 6);

@@ -18,7 +18,11 @@ bool vb__file_is_dir(const char *path);
  * larger than `max` bytes. Errors begin with the path. */
 VB_MUST_USE vb_err vb__file_read(const char *path, size_t max, vb__buffer *out, vb_error *err);
 
-/* A file in the making: path + ".part", renamed to `path` by commit. */
+/* The path at which a file named `path` is made or replaced: where links lead, else `path` itself; the caller's
+ * (vb__free). VB_E_IO for what is there and is no regular file: renaming onto a device would remove it. */
+VB_MUST_USE vb_err vb__file_target(const char *path, char **target, vb_error *err);
+
+/* A file in the making: path + ".part", renamed to `path` by commit. The path is resolved by vb__file_target. */
 typedef struct vb__file_writer {
     int fd;
     char *path, *temp;

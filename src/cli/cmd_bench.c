@@ -18,7 +18,7 @@ typedef struct values {
 
 #define AT(f) offsetof(values, f)
 static const vb__opt g_opts[] = {
-    {"model", 'm', VB_OPT_STRING, "MODEL", AT(model), 0, 0, NULL,
+    {"model", 'm', VB_OPT_STRING, "MODEL", AT(model), 0, 0, "VERBATIM_MODEL",
      "The model to measure; without it and --geometry, the embedded model"},
     {"geometry", 0, VB_OPT_CHOICE, "qwen3.5-0.8b|qwen3.5-2b|qwen3.5-4b", AT(geometry), 0, 0, NULL,
      "Random weights of a named geometry instead of a model"},
@@ -95,10 +95,26 @@ static int run_serve(const values *v) {
     return e == VB_OK ? vb__cli_finish_stdout() : vb__cli_fail(&err);
 }
 
+/* An option that this kind of measurement does not look at; NULL: none. */
+static const char *unused(const values *v, bool serve) {
+    if (!serve && v->tokens.set) return "--tokens: only bench serve takes it";
+    if (!v->draft && v->draft_width.set) return "--draft-width: only bench --draft takes it";
+    if ((serve || v->draft) && v->prefill.set) return "--prefill: bench serve and bench --draft do not take it";
+    if (v->draft && v->ctx.set) return "--ctx: bench --draft does not take it";
+    if (v->draft && v->no_head_chunk && !getenv("VERBATIM_NO_HEAD_CHUNK")) return "--no-head-chunk: bench --draft does not take it";
+    return NULL;
+}
+
 static int run(void *values_, const char *const *positional, int n) {
     const values *v = values_;
     vb_error err = {0};
-    if (n > 0 && strcmp(positional[0], "serve") == 0) return run_serve(v);
+    bool serve = n > 0 && strcmp(positional[0], "serve") == 0;
+    const char *what = n == 0 || serve ? unused(v, serve) : NULL;
+    if (what) {
+        (void)vb__fail(&err, VB_E_ARGUMENT, "%s, expected none here", what);
+        return vb__cli_fail(&err);
+    }
+    if (serve) return run_serve(v);
     if (n > 0) {
         (void)vb__fail(&err, VB_E_ARGUMENT, "bench: %.60s: unknown, expected serve or nothing", positional[0]);
         return vb__cli_fail(&err);
@@ -108,7 +124,7 @@ static int run(void *values_, const char *const *positional, int n) {
     char *path = NULL, *text = NULL;
     vb_err e = VB_OK;
     vb_bench_options_init(&o);
-    if (v->geometry && v->model)
+    if (v->geometry && v->model && v->model != getenv("VERBATIM_MODEL"))
         e = vb__fail(&err, VB_E_ARGUMENT, "bench: both --model and --geometry given, expected one");
     else if (v->weights && !v->geometry)
         e = vb__fail(&err, VB_E_ARGUMENT, "--weights: needs --geometry, a model has its own");

@@ -50,10 +50,11 @@ static bool on_progress(void *user, const char *phase, int64_t done, int64_t tot
 }
 
 /* One line, with editing on a terminal; NULL at the end of input. The caller's (free). */
-static char *read_line(bool terminal, const char *mark) {
+static char *read_line(bool terminal, const char *mark, size_t *len) {
     if (terminal) {
         char *line = readline(mark);
         if (line && *line) add_history(line);
+        *len = line ? strlen(line) : 0;
         return line;
     }
     char *line = NULL;
@@ -63,7 +64,8 @@ static char *read_line(bool terminal, const char *mark) {
         free(line);
         return NULL;
     }
-    if (n > 0 && line[n - 1] == '\n') line[n - 1] = '\0';
+    if (n > 0 && line[n - 1] == '\n') line[--n] = '\0';
+    *len = (size_t)n;
     return line;
 }
 
@@ -72,9 +74,9 @@ static char *read_line(bool terminal, const char *mark) {
 static bool read_message(bool terminal, vb__buffer *out) {
     vb__buffer_clear(out);
     for (const char *mark = "> ";; mark = ". ") {
-        char *line = read_line(terminal, mark);
+        size_t n;
+        char *line = read_line(terminal, mark, &n);
         if (!line) return out->len > 0;
-        size_t n = strlen(line);
         bool more = n > 0 && line[n - 1] == '\\';
         (void)vb__buffer_append(out, line, more ? n - 1 : n);
         if (more) (void)vb__buffer_putc(out, '\n');
@@ -104,12 +106,12 @@ static vb_err answer(vb_model *m, const values *v, json_t *messages, vb_error *e
     q.prompt_ids = ids;
     q.prompt_count = n;
     q.max_tokens = v->max_tokens.set ? v->max_tokens.v : -1;
-    for (int i = 0; i < v->stops.n; i++) q.stops[q.n_stops++] = v->stops.v[i];
+    e = vb__stops_from(&v->stops, &q, err);
     q.sampling = vb__sampling_from(&v->sampling);
     q.on_text = on_text;
     q.progress = on_progress;
     g_interrupted = 0;
-    e = vb_generate(m, &q, &r, err);
+    if (e == VB_OK) e = vb_generate(m, &q, &r, err);
     vb__cli_progress_clear();
     if (e == VB_OK) {
         fputs(r.finish == VB_FINISH_CANCELLED ? " [stopped]\n\n" : "\n\n", stdout);
@@ -121,6 +123,7 @@ static vb_err answer(vb_model *m, const values *v, json_t *messages, vb_error *e
                          (unsigned long long)r.sampling.seed);
         e = vb__messages_add(messages, "assistant", r.text ? r.text : "", r.text_len, err);
         vb_result_fini(&r);
+        if (e == VB_OK && ferror(stdout)) e = vb__fail(err, VB_E_IO, "standard output: could not be written");
     } else if (e == VB_E_CANCELLED) {
         fputs(" [stopped]\n\n", stdout);
         e = vb__messages_add(messages, "assistant", "", 0, err);
@@ -148,7 +151,8 @@ static vb_err converse(vb_model *m, const values *v, vb_error *err) {
             break;
         }
         const char *s = vb__buffer_str(&text);
-        if (!*s) continue;
+        size_t before = json_array_size(messages);
+        if (text.len == 0) continue;
         if (strcmp(s, "/exit") == 0 || strcmp(s, "/quit") == 0) break;
         if (strcmp(s, "/reset") == 0) {
             e = start(v, &messages, err);
@@ -156,13 +160,15 @@ static vb_err converse(vb_model *m, const values *v, vb_error *err) {
         }
         e = vb__messages_add(messages, "user", s, text.len, err);
         if (e == VB_OK) e = answer(m, v, messages, err);
-        if (e == VB_E_CONTEXT_FULL && terminal) {
-            /* the conversation does not fit any more: say so, take the message back and go on */
-            vb__cli_note("%s; /reset begins anew", err->text);
-            json_array_remove(messages, json_array_size(messages) - 1);
+        if ((e == VB_E_CONTEXT_FULL || e == VB_E_FORMAT) && terminal) {
+            /* the conversation does not fit any more, or this is no text: say so, take the message back and go on */
+            vb__cli_note("%s%s", err->text, e == VB_E_CONTEXT_FULL ? "; /reset begins anew" : "");
+            while (json_array_size(messages) > before) json_array_remove(messages, before);
             e = VB_OK;
         }
     }
+    if (e == VB_OK && !terminal && ferror(stdin))
+        e = vb__fail(err, VB_E_IO, "standard input: cannot be read, expected lines");
     vb__buffer_fini(&text);
     json_decref(messages);
     return e;
@@ -176,7 +182,10 @@ static int run(void *values_, const char *const *positional, int n_positional) {
     vb_model *m = NULL;
     char *path = NULL;
     vb__output_start(v->output.verbose);
-    vb_err e = vb__model_options_from(&v->model, &o, &path, &err);
+    vb_request probe;
+    vb_request_init(&probe);
+    vb_err e = vb__stops_from(&v->stops, &probe, &err); /* before a model is loaded */
+    if (e == VB_OK) e = vb__model_options_from(&v->model, &o, &path, &err);
     if (e == VB_OK) e = vb_model_open(&o, &m, &err);
     if (e == VB_OK) {
         vb_model_info info;

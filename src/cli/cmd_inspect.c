@@ -5,6 +5,7 @@
 #include "cli/json_text.h"
 #include "cli/report.h"
 #include "verbatim/verbatim.h"
+#include <stdlib.h>
 
 typedef struct values {
     const char *model;
@@ -28,7 +29,10 @@ static int run(void *values_, const char *const *positional, int n) {
     const values *v = values_;
     vb_error err = {0};
     char *path = NULL, *text = NULL;
-    vb_err e = vb__model_path(n > 0 ? positional[0] : v->model, &path, &err);
+    vb_err e = VB_OK;
+    if (n > 0 && v->model && v->model != getenv("VERBATIM_MODEL"))
+        e = vb__fail(&err, VB_E_ARGUMENT, "inspect: given --model and an argument, expected one of them");
+    if (e == VB_OK) e = vb__model_path(n > 0 ? positional[0] : v->model, &path, &err);
     if (e == VB_OK) e = vb_inspect_json(path, v->ctx.set ? v->ctx.v : 0, &text, &err);
     if (e == VB_OK && v->json) puts(text);
     else if (e == VB_OK) {

@@ -78,10 +78,7 @@ static bool on_text(void *user, const char *text, size_t len) {
 static vb_err fill_request(const values *v, vb_request *q, run_state *s, int32_t **accepts, vb_error *err) {
     q->max_tokens = v->max_tokens.set ? v->max_tokens.v : -1;
     q->ignore_eos = v->ignore_eos;
-    for (int i = 0; i < v->stops.n; i++) {
-        if (!*v->stops.v[i]) return vb__fail(err, VB_E_ARGUMENT, "--stop: is empty, expected some text");
-        q->stops[q->n_stops++] = v->stops.v[i];
-    }
+    VB_TRY(vb__stops_from(&v->stops, q, err));
     q->sampling = vb__sampling_from(&v->sampling);
     if (v->top_logprobs.set && v->output.json) q->top_logprobs = (int32_t)v->top_logprobs.v;
     if (v->neighbours.set) q->neighbours = (int32_t)v->neighbours.v;

@@ -5,6 +5,7 @@
 #include "cli/groups.h"
 #include "cli/report.h"
 #include "verbatim/verbatim.h"
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +53,10 @@ static json_t *request(const values *v, const char *text, size_t len, vb_error *
         return o;
     }
     int32_t *ids = NULL, n = 0;
+    if (memchr(text, '\0', len)) {
+        (void)vb__fail(err, VB_E_FORMAT, "ids: holds a NUL byte, expected numbers");
+        return NULL;
+    }
     if (vb__parse_ids("ids", text, &ids, &n, err) != VB_OK) return NULL;
     json_t *a = json_array();
     for (int32_t i = 0; i < n; i++) json_array_append_new(a, json_integer(ids[i]));
@@ -84,6 +89,8 @@ static vb_err single(const values *v, const vb_tokenizer *t, const char *argumen
     if (argument) e = vb__buffer_puts(&b, argument);
     else
         for (int c; (c = getc_unlocked(stdin)) != EOF && e == VB_OK;) e = vb__buffer_putc(&b, (char)c);
+    if (e == VB_OK && !argument && ferror(stdin))
+        return vb__fail(err, VB_E_IO, "standard input: %s, expected text", strerror(errno));
     if (e != VB_OK)
         e = vb__fail(err, e, "text: longer than %d bytes, expected less", (int)VB_LIMIT_PROMPT_BYTES);
     json_t *o = e == VB_OK ? request(v, vb__buffer_str(&b), b.len, err) : NULL;

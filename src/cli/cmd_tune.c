@@ -21,7 +21,7 @@ typedef struct values {
 
 #define AT(f) offsetof(values, f)
 static const vb__opt g_opts[] = {
-    {"model", 'm', VB_OPT_STRING, "MODEL", AT(model), 0, 0, NULL, "The model; without it the embedded one"},
+    {"model", 'm', VB_OPT_STRING, "MODEL", AT(model), 0, 0, "VERBATIM_MODEL", "The model; without it the embedded one"},
     {"draft", 0, VB_OPT_STRING, "KIND", AT(draft), 0, 0, NULL,
      "Which drafters: auto (all that fit), lookup, mtp, dflash[:PATH], model:PATH"},
     {"prompt-file", 0, VB_OPT_LIST, "FILE", AT(prompts), 0, TEXTS, NULL,
@@ -29,7 +29,7 @@ static const vb__opt g_opts[] = {
     {"tokens", 'n', VB_OPT_INT, "N", AT(tokens), 16, 1024, NULL, "Tokens of an answer; default 128"},
     {"threads", 't', VB_OPT_INT, "N", AT(threads), 1, 1024, "VERBATIM_THREADS",
      "Exactly N threads; by default one per CPU allowed"},
-    {"activations", 0, VB_OPT_CHOICE, "8|16", AT(activations), 0, 0, NULL,
+    {"activations", 0, VB_OPT_CHOICE, "8|16", AT(activations), 0, 0, "VERBATIM_ACTIVATIONS",
      "Bits of an activation in quantised products; default 8"},
     {0}};
 #undef AT
@@ -45,7 +45,9 @@ static int run(void *values_, const char *const *positional, int n) {
     int read = 0;
     vb__output_start(v->output.verbose);
     vb_draft_bench_options_init(&o);
-    vb_err e = vb__model_path(v->model, &path, &err);
+    vb_err e = v->draft != NULL && strcmp(v->draft, "none") == 0
+                   ? vb__fail(&err, VB_E_ARGUMENT, "--draft: is \"none\", expected a drafter to measure")
+                   : vb__model_path(v->model, &path, &err);
     for (; read < v->prompts.n && e == VB_OK; read++) {
         vb__buffer_init(&text[read], TEXT_MAX);
         e = vb__file_read(v->prompts.v[read], TEXT_MAX, &text[read], &err);

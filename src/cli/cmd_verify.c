@@ -17,13 +17,13 @@ typedef struct verify_values {
 
 #define AT(f) offsetof(verify_values, f)
 static const vb__opt g_verify_opts[] = {
-    {"model", 'm', VB_OPT_STRING, "MODEL", AT(model), 0, 0, NULL, "The model; without it the embedded one"},
+    {"model", 'm', VB_OPT_STRING, "MODEL", AT(model), 0, 0, "VERBATIM_MODEL", "The model; without it the embedded one"},
     {"quick", 0, VB_OPT_FLAG, NULL, AT(quick), 0, 0, NULL,
      "A sample of the grid, in under a minute for a small model (the default)"},
     {"full", 0, VB_OPT_FLAG, NULL, AT(full), 0, 0, NULL, "The whole grid: a soak"},
     {"draft", 0, VB_OPT_STRING, "KIND", AT(draft), 0, 0, NULL,
      "The drafters in the grid: auto (all that fit), none, lookup, mtp, dflash[:PATH], model:PATH"},
-    {"activations", 0, VB_OPT_CHOICE, "8|16", AT(activations), 0, 0, NULL,
+    {"activations", 0, VB_OPT_CHOICE, "8|16", AT(activations), 0, 0, "VERBATIM_ACTIVATIONS",
      "Bits of an activation in quantised products; default 8"},
     {"certificate", 0, VB_OPT_STRING, "FILE", AT(certificate), 0, 0, NULL,
      "Write the certificate (JSON) to FILE"},
@@ -95,6 +95,11 @@ static int verify(void *values_, const char *const *positional, int n) {
     if (v->draft != NULL) o.draft = v->draft;
     if (v->activations != NULL) o.activations = atoi(v->activations);
     o.progress = vb__cli_progress;
+    if (e == VB_OK && v->certificate != NULL) { /* a path that cannot be written shows before the work, not after it */
+        vb__file_writer w;
+        e = vb__file_writer_open(&w, v->certificate, &err);
+        if (e == VB_OK) vb__file_writer_abort(&w);
+    }
     if (e == VB_OK) e = vb_verify_json(&o, &json, &equal, &err);
     vb__cli_progress_clear();
     if (e == VB_OK && v->certificate != NULL) e = vb__file_write(v->certificate, json, strlen(json), &err);

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/limits.h"
 #include "cli/report.h"
+#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,6 +110,14 @@ vb_sampling vb__sampling_from(const vb__sampling_values *v) {
     return s;
 }
 
+vb_err vb__stops_from(const vb__opt_list *stops, vb_request *q, vb_error *err) {
+    for (int i = 0; i < stops->n; i++) {
+        if (!*stops->v[i]) return vb__fail(err, VB_E_ARGUMENT, "--stop: is empty, expected some text");
+        q->stops[q->n_stops++] = stops->v[i];
+    }
+    return VB_OK;
+}
+
 /* ---- Where models are -----------------------------------------------------------------------------------
  */
 
@@ -170,10 +179,13 @@ vb_err vb__model_path(const char *name, char **out, vb_error *err) {
         path = in_store(name);
         if (path && !exists(path)) {
             vb__free(path);
-            return vb__fail(
-                err, VB_E_NOT_FOUND,
-                "%.120s: no such folder, nor in the model store, expected a model (see verbatim list)", name);
+            return vb__fail(err, VB_E_NOT_FOUND,
+                            "%.120s: no such folder, nor in the model store, expected a model", name);
         }
+    } else if (!exists(name)) {
+        return vb__fail(err, VB_E_NOT_FOUND,
+                        "%s: %s, expected a model folder, a GGUF file or owner/name in the model store", name,
+                        strerror(errno));
     } else {
         path = vb__strdup(VB_TAG_MISC, name);
     }

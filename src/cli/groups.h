@@ -27,6 +27,8 @@ VB_MUST_USE vb_err vb__model_options_from(const vb__model_values *v, vb_model_op
                                           vb_error *err);
 /* --verbose: which log lines are shown. Every command that takes it calls this first. */
 void vb__output_start(bool verbose);
+/* --stop, at most VB_MAX_STOPS of them. */
+VB_MUST_USE vb_err vb__stops_from(const vb__opt_list *stops, vb_request *q, vb_error *err);
 vb_sampling vb__sampling_from(const vb__sampling_values *v);
 
 /* The folder that -m names: a path, or owner/name under the model store ($VERBATIM_HOME/models, by default

@@ -3,6 +3,7 @@
 #include "cli/logits_file.h"
 #include "base/buffer.h"
 #include "base/error.h"
+#include "base/file.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -32,12 +33,12 @@ static vb_err put_header(vb__logits_file *w, vb_error *err) {
 vb_err vb__logits_file_open(vb__logits_file *w, const char *path, int32_t vocab, vb_error *err) {
     vb__buffer b;
     *w = (vb__logits_file){.vocab = vocab};
+    VB_TRY(vb__file_target(path, &w->path, err));
     vb__buffer_init(&b, 1 << 16);
-    (void)vb__buffer_printf(&b, "%s.part", path);
+    (void)vb__buffer_printf(&b, "%s.part", w->path);
     w->temp = vb__buffer_take(&b);
-    w->path = vb__strdup(VB_TAG_MISC, path);
     vb__buffer_fini(&b);
-    if (!w->temp || !w->path) {
+    if (!w->temp) {
         vb__logits_file_abort(w);
         return vb__fail(err, VB_E_MEMORY, "--logits-out: out of memory");
     }

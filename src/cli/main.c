@@ -1,10 +1,13 @@
 /* The verbatim program: finds the command, parses its options, runs it. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/fault.h"
 #include "cli/commands.h"
 #include "cli/manual.h"
 #include "cli/report.h"
 #include "verbatim/verbatim.h"
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,7 +50,15 @@ static int help(int argc, char **argv) {
     return vb__cli_finish_stdout();
 }
 
+/* A standard file that is closed stays an error of reading or writing; a file opened later must not get its
+ * number, or what is printed would go there. */
+static void hold_standard_files(void) {
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
+}
+
 int main(int argc, char **argv) {
+    hold_standard_files();
     (void)signal(SIGPIPE, SIG_IGN); /* a closed pipe is an error of a write */
     if (argc < 2) {
         vb__help_overview(stderr, vb__commands);
@@ -70,6 +81,7 @@ int main(int argc, char **argv) {
     vb_err e = values && positional ? VB_OK : vb__fail(&err, VB_E_MEMORY, "arguments: out of memory");
     vb__cli_log_start(2);
     if (e == VB_OK) e = vb__options_parse(c, argc - 2, argv + 2, values, positional, &n, &want_help, &err);
+    if (e == VB_OK && !want_help) e = vb__fault_check(&err);
     if (e != VB_OK) {
         code = vb__cli_fail(&err);
     } else if (want_help) {

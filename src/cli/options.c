@@ -115,21 +115,35 @@ static vb_err from_environment(const vb__command *c, void *values, vb_error *err
                 if (strcmp(s, "1") != 0)
                     return vb__fail(err, VB_E_ARGUMENT, "%s: is \"%.60s\", expected 0 or 1", o->env, s);
             }
-            VB_TRY(set_value((found){o, (char *)values + c->groups[g].base + o->offset}, o->env, s, err));
+            void *value = (char *)values + c->groups[g].base + o->offset;
+            VB_TRY(set_value((found){o, value}, o->env, s, err));
+            if (o->kind == VB_OPT_LIST) ((vb__opt_list *)value)->inherited = true;
         }
     }
     return VB_OK;
+}
+
+/* --help or -h anywhere but as the value of an option: it wins over everything that is wrong besides. */
+static bool asks_for_help(const vb__command *c, void *values, int argc, char **argv) {
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        const char *a = argv[i];
+        if (strcmp(a, "--help") == 0 || strcmp(a, "-h") == 0) return true;
+        if (a[0] != '-' || a[1] == '\0') continue;
+        found f = {NULL, NULL};
+        if (a[1] != '-' && a[2] == '\0') f = by_name(c, values, NULL, 0, a[1]);
+        else if (a[1] == '-') f = by_name(c, values, a + 2, strlen(a + 2), 0);
+        if (f.opt && takes_value(f.opt)) i++; /* what follows is its value */
+    }
+    return false;
 }
 
 vb_err vb__options_parse(const vb__command *c, int argc, char **argv, void *values, const char **positional,
                          int *n_positional, bool *help, vb_error *err) {
     *n_positional = 0;
     *help = false;
-    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            *help = true;
-            return VB_OK;
-        }
+    if (asks_for_help(c, values, argc, argv)) {
+        *help = true;
+        return VB_OK;
     }
     VB_TRY(from_environment(c, values, err));
     bool options = true;
@@ -170,44 +184,65 @@ vb_err vb__options_parse(const vb__command *c, int argc, char **argv, void *valu
                 return vb__fail(err, VB_E_ARGUMENT, "%s: has no value, expected %s", as, f.opt->argument);
             value = argv[i];
         }
+        if (f.opt->kind == VB_OPT_LIST && ((vb__opt_list *)f.value)->inherited)
+            *(vb__opt_list *)f.value = (vb__opt_list){.n = 0};
         VB_TRY(set_value(f, as, value, err));
     }
     return VB_OK;
+}
+
+static const char *skip_space(const char *s) {
+    return s + strspn(s, " \t\r\n");
 }
 
 static vb_err parse_id_text(const char *option, const char *s, int32_t **ids, int32_t *count, vb_error *err) {
     size_t cap = 0;
     int32_t n = 0;
     int32_t *v = NULL;
-    for (;;) {
-        s += strspn(s, ", \t\r\n");
-        if (*s == '\0') break;
+    vb_err e = VB_OK;
+    s = skip_space(s);
+    bool array = *s == '['; /* as run --json writes them */
+    if (array) s = skip_space(s + 1);
+    const char *at = s;
+    while (*s != '\0' && !(array && *s == ']')) {
         char *end;
+        at = s;
         errno = 0;
         long id = strtol(s, &end, 10);
-        if (end == s || errno != 0 || id < 0 || id >= VB_LIMIT_VOCAB || !strchr(", \t\r\n", *end)) {
-            vb__free(v);
-            return vb__fail(err, VB_E_ARGUMENT,
-                            "%s: is \"%.20s\" at number %d, expected token ids such as 1,2,3", option, s,
-                            n + 1);
-        }
+        if (!isdigit((unsigned char)*s) || errno != 0 || id >= VB_LIMIT_VOCAB) goto bad;
         if ((size_t)n == cap) {
             cap = cap ? 2 * cap : 256;
             int32_t *more = cap > VB_LIMIT_CONTEXT ? NULL : vb__realloc_array(VB_TAG_MISC, v, cap, sizeof *v);
             if (!more) {
-                vb__free(v);
-                return vb__fail(err, VB_E_MEMORY, "%s: out of memory for %zu ids", option, cap);
+                e = vb__fail(err, VB_E_MEMORY, "%s: out of memory for %zu numbers", option, cap);
+                goto out;
             }
             v = more;
         }
         v[n++] = (int32_t)id;
-        s = end;
+        s = skip_space(end);
+        if (*s == ',') {
+            s = skip_space(s + 1);
+            if (!isdigit((unsigned char)*s)) goto bad; /* "1,,2" and "1," are slips */
+        } else if (s == end && *s != '\0' && *s != ']') {
+            goto bad;
+        }
     }
-    if (n == 0)
-        return vb__fail(err, VB_E_ARGUMENT, "%s: has no ids, expected token ids such as 1,2,3", option);
+    at = s;
+    if (array && (*s != ']' || *skip_space(s + 1) != '\0')) goto bad;
+    if (n == 0) {
+        e = vb__fail(err, VB_E_ARGUMENT, "%s: has no numbers, expected some such as 1,2,3", option);
+        goto out;
+    }
     *ids = v;
     *count = n;
     return VB_OK;
+bad:
+    e = vb__fail(err, VB_E_ARGUMENT, "%s: is \"%.20s\" at number %d, expected numbers such as 1,2,3", option, at,
+                 n + 1);
+out:
+    vb__free(v);
+    return e;
 }
 
 vb_err vb__parse_ids(const char *option, const char *text, int32_t **ids, int32_t *count, vb_error *err) {
@@ -216,7 +251,7 @@ vb_err vb__parse_ids(const char *option, const char *text, int32_t **ids, int32_
     vb__buffer_init(&b, VB_LIMIT_PROMPT_BYTES);
     vb_err e = vb__file_read(text + 1, VB_LIMIT_PROMPT_BYTES, &b, err);
     if (e == VB_OK && memchr(b.data ? b.data : "", '\0', b.len))
-        e = vb__fail(err, VB_E_FORMAT, "%s: %.100s holds a NUL byte, expected token ids", option, text + 1);
+        e = vb__fail(err, VB_E_FORMAT, "%s: %.100s holds a NUL byte, expected numbers", option, text + 1);
     if (e == VB_OK) e = parse_id_text(option, vb__buffer_str(&b), ids, count, err);
     vb__buffer_fini(&b);
     return e;

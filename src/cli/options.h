@@ -24,6 +24,7 @@ enum { VB_OPT_LIST_MAX = 64 };
 typedef struct vb__opt_list {
     const char *v[VB_OPT_LIST_MAX];
     int n;
+    bool inherited; /* from the environment: what the command line says replaces it */
 } vb__opt_list;
 
 typedef enum vb__opt_kind {
@@ -76,7 +77,7 @@ typedef struct vb__command {
 VB_MUST_USE vb_err vb__options_parse(const vb__command *c, int argc, char **argv, void *values,
                                      const char **positional, int *n_positional, bool *help, vb_error *err);
 
-/* "1,2,3" or "@FILE" (numbers separated by commas or white space). *ids is the caller's (vb__free). */
+/* "1,2,3", or "@FILE" with such numbers, separated by commas or white space, or in the brackets of a JSON array. *ids is the caller's (vb__free). */
 VB_MUST_USE vb_err vb__parse_ids(const char *option, const char *text, int32_t **ids, int32_t *count,
                                  vb_error *err);
 

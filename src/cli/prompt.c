@@ -31,6 +31,8 @@ vb_err vb__prompt_read(const vb__prompt_values *v, const char *positional, vb__b
         return vb__fail(err, VB_E_ARGUMENT,
                         "prompt: given %d times, expected one of -p, --prompt-file, --ids and an argument",
                         sources);
+    if (v->ids && v->system)
+        return vb__fail(err, VB_E_ARGUMENT, "--system: given with --ids, which are the whole prompt, expected one of them");
     if (v->ids) return vb__parse_ids("--ids", v->ids, ids, count, err);
     if (v->prompt_file) return vb__file_read(v->prompt_file, VB_LIMIT_PROMPT_BYTES, text, err);
     const char *s = v->prompt ? v->prompt : positional;

@@ -155,7 +155,8 @@ vb_err vb__answer_result(vb__answer *a, vb_result *out, vb_error *err) {
     o.decode_s = s->finished - first - s->logits_s;
     if (o.decode_s < 0) o.decode_s = 0;
     o.queue_s = s->submitted > 0 ? started - s->submitted : 0;
-    o.draft_kind = vb__draft_kind_name(s->draft_kind);
+    /* One that was asked for by name is named also where it had nothing to propose. */
+    o.draft_kind = vb__draft_kind_name(s->draft_kind != VB_DRAFT_NONE ? s->draft_kind : vb__drafting_asked(a->e, r));
     o.draft_width = s->draft_width;
     o.rounds = s->rounds;
     o.proposed = s->proposed;

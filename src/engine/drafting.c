@@ -60,6 +60,14 @@ int32_t vb__drafting_declined(const vb__engine *e, int32_t out[16]) {
 vb__gate *vb__drafting_gate(vb__engine *e) { return e->drafting != NULL ? e->drafting->gate : NULL; }
 uint32_t vb__drafting_kinds(const vb__engine *e) { return e->drafting != NULL ? e->drafting->kinds : 0; }
 
+int32_t vb__drafting_asked(const vb__engine *e, const vb__req *r) {
+    uint32_t kinds = (uint32_t)r->p.draft_kinds;
+    if (kinds == 0 && r->p.draft_width != 1 && e->drafting != NULL && !e->drafting->auto_kind) kinds = e->drafting->kinds;
+    for (int32_t k = 0; k < VB_DRAFT_KINDS; k++)
+        if (kinds == 1u << k) return k;
+    return VB_DRAFT_NONE;
+}
+
 int32_t vb__draft_kind_parse(const char *name, size_t len) {
     for (int32_t k = 0; k < VB_DRAFT_KINDS; k++)
         if (strlen(kind_names[k]) == len && memcmp(kind_names[k], name, len) == 0) return k;
@@ -168,7 +176,7 @@ static vb_err open_kinds(vb__engine *e, const char *spec, vb_error *err) {
         return VB_OK;
     }
     if (kind == VB_DRAFT_MTP && arg == NULL) return open_mtp(e, err);
-    if (kind == VB_DRAFT_DFLASH) {
+    if (kind == VB_DRAFT_DFLASH && (arg == NULL || arg[0] != '\0')) {
         if (arg == NULL && !sibling(e->path, path, sizeof path))
             return vb__fail(err, VB_E_NOT_FOUND, "--draft dflash: %s: no such folder, expected a drafter there or dflash:PATH", path);
         return open_dflash(e, arg != NULL ? arg : path, err);

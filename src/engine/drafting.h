@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 struct vb__engine;
+struct vb__req;
 struct vb__slot;
 struct vb__step_seq;
 struct vb__cpu_backend_options;
@@ -48,6 +49,8 @@ void vb__drafting_set_width(struct vb__engine *e, int32_t width);
 /* The gate (NULL without drafting), the kinds that are loaded (bit mask), and a kind's number by name (-1: unknown). */
 struct vb__gate *vb__drafting_gate(struct vb__engine *e);
 uint32_t vb__drafting_kinds(const struct vb__engine *e);
+/* The one kind that a request asked for by name, or else the engine's options did; VB_DRAFT_NONE with auto or none. */
+int32_t vb__drafting_asked(const struct vb__engine *e, const struct vb__req *r);
 int32_t vb__draft_kind_parse(const char *name, size_t len);
 
 #endif

@@ -3,9 +3,11 @@
 #include "base/json.h"
 #include "base/limits.h"
 #include "engine/model_handle.h"
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 typedef struct request_line {
     int32_t *prompt, *tokens, *proposed, *accepted;
@@ -204,8 +206,12 @@ static vb_err replay_file(FILE *f, const char *trace, const char *path, int32_t 
 }
 
 vb_err vb_replay_json(const char *trace, const char *path, int32_t threads, char **json, bool *equal, vb_error *err) {
+    struct stat st;
+    if (stat(trace, &st) == 0 && !S_ISREG(st.st_mode)) /* a device may have no end */
+        return vb__fail(err, VB_E_IO, "%s: is not a regular file, expected one written by --trace", trace);
     FILE *f = fopen(trace, "re");
-    if (f == NULL) return vb__fail(err, VB_E_IO, "%s: cannot be opened", trace);
+    if (f == NULL)
+        return vb__fail(err, VB_E_IO, "%s: cannot be opened: %s, expected a file written by --trace", trace, strerror(errno));
     int32_t requests = 0;
     json_t *difference = NULL;
     vb_err e = replay_file(f, trace, path, threads, &requests, &difference, err);

@@ -267,6 +267,7 @@ void vb_call_release(vb_call *c) { (void)c; }
 void vb__serve_options_init(vb__serve_options *o) { *o = (vb__serve_options){.host = "127.0.0.1", .port = 8080}; }
 vb_err vb__serve(vb_model *m, const vb__serve_options *o, vb_error *err) {
     (void)m;
+    for (int32_t i = 0; i < o->n_origins; i++) printf("origin %s\n", o->origins[i]);
     if (o->port == 1) return vb__fail(err, VB_E_IO, "--port: 1 on %s is in use", o->host);
     o->ready(o->user, "http://127.0.0.1:8080");
     return VB_OK;

@@ -88,6 +88,72 @@ class Cli(unittest.TestCase):
         self.error('quantize', '-m', 'm', '-o', 'x', '--bits', '7', says='2|3|4|5|6|8')
         self.error('quantize', '-m', 'm', '-o', 'x', says='4 bits, groups of 64', code=3)
         self.error('bench', '--geometry', 'huge', says='qwen3.5-0.8b|')
+        self.error('run', '--system', 'be', '--ids', '97', says='--system: given with --ids')
+        self.error('run', '-m', '/no/such/model', 'x', says='/no/such/model: No such file or directory', code=3)
+        self.error('run', '--prompt-file', '', says='file name: is empty', code=3)
+        self.error('run', '--prompt-file', 'm', says='m: is not a regular file, expected one', code=3)
+        self.error('run', 'x', env={'VERBATIM_FAULT': 'nonsense'}, says='VERBATIM_FAULT: is "nonsense"')
+        self.run_it('run', 'x', env={'VERBATIM_FAULT': 'linear-rows'})
+        self.run_it('run', 'x', env={'VERBATIM_FAULT': ''})
+        self.error('chat', '--stop', '', says='--stop: is empty')
+        self.error('tune', '--draft', 'none', says='--draft: is "none"')
+        self.error('inspect', '-m', 'm', 'm', says='given --model and an argument')
+        self.run_it('inspect', 'm')
+        self.error('bench', '--tokens', '4', says='--tokens: only bench serve')
+        self.error('bench', '--draft-width', '4', says='--draft-width: only bench --draft')
+        self.error('bench', 'serve', '--prefill', '4', says='--prefill')
+        self.error('bench', '--draft', '--ctx', '4', says='--ctx')
+        self.error('bench', '--geometry', 'qwen3.5-2b', '-m', 'm', says='both --model and --geometry')
+        self.run_it('bench', '--geometry', 'qwen3.5-2b')
+
+    def test_help_as_a_value(self):
+        self.assertEqual(self.run_it('run', '-p', '--help')[0], '<USER>--HELP\n')
+        self.assertEqual(self.run_it('run', '-p', '-h')[0], '<USER>-H\n')
+        self.assertEqual(self.run_it('run', '--system', '-h', 'x')[0], '<SYSTEM>-H<USER>X\n')
+        self.assertEqual(self.run_it('run', '--', '-h')[0], '<USER>-H\n')
+        for args in (['-px', '--help'], ['--prompt=x', '-h'], ['--fly', '--help'], ['-n', 'x', '--help'], ['--raw', '-h']):
+            self.assertTrue(self.run_it('run', *args)[0].startswith('usage: verbatim run'), args)
+
+    def test_ids(self):
+        self.write('ids', ' [97, 98,\n99 ]\n')
+        self.assertEqual(self.run_it('run', '--ids', '@ids')[0], 'ABC\n')
+        self.assertEqual(self.run_it('run', '--ids', ' 97 ,98 99')[0], 'ABC\n')
+        for bad in ('1,,2', '1,', ',1', '1;2', '-1', '+1', '1.5', '0x10', '[1', '1]', '[1]2', '[1,]', '[]', '[[1]]', '1 ]', '1x',
+                    '99999999999999999999'):
+            self.error('run', '--ids', bad, says='--ids: ')
+
+    def test_standard_files_closed(self):
+        """A file that is opened must not take the number of a closed standard file."""
+        for close, code in (('>&-', 3), ('2>&-', 0), ('<&-', 0)):
+            p = subprocess.run(['sh', '-c', f'exec "$0" run -m m --raw hello -n 3 --logits-out l {close}', PROGRAM], cwd=self.dir,
+                               env=dict(os.environ, VERBATIM_FAULT=''), capture_output=True)
+            self.assertEqual(p.returncode, code, (close, p.stderr))
+            if code == 0: self.assertEqual(p.stdout, b'HEL\n')
+            else: self.assertIn(b'standard output: Bad file descriptor', p.stderr)
+            self.assertEqual(self.rows('l'), [4, 5, 6])
+
+    def test_files_that_are_no_files(self):
+        """A device or a pipe must not be replaced; a link stays one."""
+        os.mkfifo(os.path.join(self.dir, 'pipe'))
+        for name in ('pipe', '/dev/stdout', 'm'):
+            self.error('run', '--raw', 'x', '--logits-out', name, says='is not a regular file', code=3)
+            self.error('verify', '--certificate', name, says='is not a regular file', code=3)
+        self.error('verify', '--certificate', 'no/where', says='no/where', code=3)
+        os.symlink('real', os.path.join(self.dir, 'link'))
+        self.write('real', '')
+        self.run_it('run', '--raw', 'hello', '-n', '3', '--logits-out', 'link')
+        self.assertTrue(os.path.islink(os.path.join(self.dir, 'link')))
+        self.assertEqual(self.rows('real'), [4, 5, 6])
+
+    def test_environment(self):
+        # the command line replaces a list of the environment and does not add to it
+        origins = lambda *args: re.findall('origin (.*)', self.run_it('serve', *args, env={'VERBATIM_CORS': 'http://a'})[0])
+        self.assertEqual(origins(), ['http://a'])
+        self.assertEqual(origins('--cors', 'http://b', '--cors', 'http://c'), ['http://b', 'http://c'])
+        self.error('verify', env={'VERBATIM_MODEL': '/no/such'}, says='/no/such', code=3)
+        self.error('tune', env={'VERBATIM_MODEL': '/no/such'}, says='/no/such', code=3)
+        self.error('bench', env={'VERBATIM_MODEL': '/no/such'}, says='/no/such', code=3)
+        self.error('verify', env={'VERBATIM_ACTIVATIONS': '12'}, says='VERBATIM_ACTIVATIONS')
 
     def test_prompt_sources(self):
         self.write('p.txt', 'from file')
@@ -162,6 +228,17 @@ class Cli(unittest.TestCase):
         out = self.run_it('chat', input='hi\n\na\\\nb\n/reset\nc\n/exit\nnever\n')[0]
         self.assertEqual(out, '<USER>HI\n\n<USER>HI<ASSISTANT><USER>HI<USER>A\nB\n\n<USER>C\n\n')
 
+    def test_chat_hostile(self):
+        with open('/dev/full', 'w') as full:
+            p = subprocess.run([PROGRAM, 'chat', '-m', 'm'], input=b'a\n' * 3, stdout=full, stderr=subprocess.PIPE, cwd=self.dir)
+        self.assertEqual(p.returncode, 3)
+        self.assertIn(b'standard output', p.stderr)
+        folder = os.open(self.dir, os.O_RDONLY)
+        p = subprocess.run([PROGRAM, 'chat', '-m', 'm'], stdin=folder, capture_output=True, cwd=self.dir)
+        os.close(folder)
+        self.assertEqual((p.returncode, p.stdout), (3, b''))
+        self.assertIn(b'standard input', p.stderr)
+
     def test_chat_terminal(self):
         pid, fd = pty.fork()
         if pid == 0:
@@ -189,6 +266,15 @@ class Cli(unittest.TestCase):
         lines = self.run_it('tokenize', '--stdin-jsonl', input='{"text":"a"}\nbad\n\n{"text":"b"}')[0].split('\n')
         self.assertEqual([list(json.loads(l)) for l in lines[:-1]], [['ids'], ['error'], ['error'], ['ids']])
         self.assertEqual(self.run_it('tokenize', '--decode', '--stdin-jsonl', '--json', input='{"ids":[99]}\r\n')[0], '{"text":"c"}\n')
+
+    def test_tokenize_hostile(self):
+        for args in (['tokenize'], ['tokenize', '--decode'], ['tokenize', '--stdin-jsonl']):
+            fd = os.open(self.dir, os.O_RDONLY)
+            p = subprocess.run([PROGRAM, *args, '-m', 'm'], stdin=fd, capture_output=True, cwd=self.dir)
+            os.close(fd)
+            self.assertEqual((p.returncode, p.stdout), (3, b''), args)
+            self.assertIn(b'standard input: ', p.stderr)
+        self.error('tokenize', '--decode', input='1,2\0,3', says='NUL', code=3)
 
     def test_template(self):
         self.assertEqual(self.run_it('template', '--stdin-jsonl', '--json', input='{"template": ""}\n')[0], '{"text":"x"}\n')
