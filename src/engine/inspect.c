@@ -14,9 +14,10 @@ static void set_int(json_t *o, const char *key, int64_t v) { set(o, key, json_in
 /* ---- Config ------------------------------------------------------------------------------------------------------ */
 
 static json_t *rope_object(const vb__rope_config *r) {
-    static const char *const names[] = {"default", "linear", "llama3", "yarn"};
+    static const char *const names[] = {"default", "linear", "llama3", "yarn", "divisors"};
+    _Static_assert(sizeof names / sizeof *names == VB_ROPE_DIVISORS + 1, "a name for each type");
     json_t *o = json_pack("{s:s, s:f, s:i}", "type", names[r->type], "theta", r->theta, "rotated", r->rotated);
-    if (r->type != VB_ROPE_DEFAULT) set(o, "factor", json_real(r->factor));
+    if (r->type != VB_ROPE_DEFAULT && r->type != VB_ROPE_DIVISORS) set(o, "factor", json_real(r->factor));
     if (r->original_max > 0) set(o, "original_max", json_real(r->original_max));
     return o;
 }

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The text side of GGUF files: which of them begin a text with BOS, and what a vocabulary that is none still allows.
+"""GGUF files from outside: which of them begin a text with BOS, what a vocabulary that is none still allows, and what inspect
+says of rotary scaling.
 
 usage: test_gguf_text.py PROGRAM"""
 import json, os, struct, subprocess, sys, tempfile
@@ -23,11 +24,13 @@ def key(name, value):
     return text(name) + struct.pack('<I', kind) + data
 
 
-def write(path, **vocabulary):
+def write(path, more=(), divisors=False, **vocabulary):
     keys = {'general.architecture': 'llama', 'llama.block_count': 1, 'llama.embedding_length': H, 'llama.feed_forward_length': I,
             'llama.context_length': 64, 'llama.attention.head_count': 2, 'llama.attention.layer_norm_rms_epsilon': 1e-5}
+    keys.update(more)
     keys.update({'tokenizer.ggml.' + k: v for k, v in vocabulary.items() if v is not None})
     shapes = {'token_embd.weight': [H, V], 'output_norm.weight': [H]}
+    if divisors: shapes['rope_freqs.weight'] = [H // 4]
     for name, shape in (('attn_norm', [H]), ('ffn_norm', [H]), ('attn_q', [H, H]), ('attn_k', [H, H]), ('attn_v', [H, H]),
                         ('attn_output', [H, H]), ('ffn_gate', [H, I]), ('ffn_up', [H, I]), ('ffn_down', [I, H])):
         shapes[f'blk.0.{name}.weight'] = shape
@@ -88,9 +91,21 @@ def dummy(path):
     expect('text without a vocabulary', (code, 'x.gguf: key tokenizer.ggml.tokens: is missing' in err), (3, True))
 
 
+def rope(path):
+    for more, divisors, want in (
+            ({}, False, {'type': 'default', 'theta': 10000.0}), ({}, True, {'type': 'divisors', 'theta': 10000.0}),
+            ({'llama.rope.scale_linear': 4.0, 'llama.rope.freq_base': 500.0}, False, {'type': 'linear', 'theta': 500.0, 'factor': 4.0}),
+            ({'llama.rope.scaling.type': 'yarn', 'llama.rope.scaling.factor': 4.0, 'llama.rope.scaling.original_context_length': 16},
+             False, {'type': 'yarn', 'theta': 10000.0, 'factor': 4.0, 'original_max': 16.0})):
+        write(path, more=more, divisors=divisors)
+        code, out, err = run('inspect', '-m', path, '--json')
+        expect('rope of inspect', json.loads(out)['config']['rope'] if code == 0 else err, dict(want, rotated=H // 2))
+
+
 with tempfile.TemporaryDirectory() as folder:
     path = os.path.join(folder, 'x.gguf')
     bos(path)
     dummy(path)
+    rope(path)
 print('test_gguf_text:', 'wrong' if expect.wrong else 'as expected')
 sys.exit(expect.wrong != 0)
