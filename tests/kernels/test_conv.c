@@ -1,5 +1,5 @@
-/* conv: every level against the reference, rows in one call against one at a time, replay, tail (the tape is
- * the launcher's: test_delta.c). */
+/* conv: every level against the reference, rows in one call against one at a time, replay, tail, what goes
+ * into the tape. */
 #include "rowwise_test.h"
 
 typedef struct shape {
@@ -10,31 +10,45 @@ typedef struct shape {
 
 static void one_case(shape c) {
     int64_t ms = c.n + rnd_below(5), outs = c.n + rnd_below(5), ts = c.n + rnd_below(4), tape = c.n + rnd_below(9);
+    if (c.n % 64 == 0 && (rnd() & 1)) tape = c.n + 16; /* whole lines: stores past the caches */
     int64_t raw = c.rows + c.before + c.certain;
     float *m = new_filled(raw * ms, c.kind), *w = new_filled((int64_t)c.n * c.taps, c.kind);
     float *tail = new_filled((c.taps - 1) * ts, c.kind), *in = new_filled(c.replay * tape, c.kind);
     float *out = new_filled(c.rows * outs, FILL_NORMAL);
+    int32_t tape_from = rnd_below(c.rows + 1);
+    int64_t tape_floats = (c.rows - tape_from) * tape;
+    float *want_tape = new_filled(tape_floats, FILL_NORMAL), *tape_out = new_floats(tape_floats);
     vb__conv_head a = {.n = c.n, .taps = c.taps, .rows = c.rows, .certain = c.certain, .replay = c.replay, .before = c.before,
                        .m = m + c.before * ms, .ms = ms, .w = w, .outs = outs, .tail_stride = ts, .tape_in = in,
-                       .tape_stride = tape, .keep = c.before == 0, .norm = c.norm, .scale = c.n & 1 ? 1.0f : 0.17f};
+                       .tape_stride = tape, .keep = c.before == 0, .norm = c.norm, .scale = c.n & 1 ? 1.0f : 0.17f,
+                       .tape_from = tape_from, .ask = rnd() & 1 ? c.n : 0};
     float *want = copy_of(out, c.rows * outs), *want_tail = copy_of(tail, (c.taps - 1) * ts);
     a.out = want;
     a.tail = want_tail;
+    memcpy(tape_out, want_tape, (size_t)tape_floats * sizeof(float));
+    if (tape_floats > 0) a.tape_out = want_tape;
     vb__conv_ref(&a);
+    for (int32_t t = tape_from; t < c.rows; t++)
+        assert_memory_equal(want_tape + (t - tape_from) * tape, a.m + t * ms, (size_t)c.n * sizeof(float));
     if (c.before > 0) expect_same("tail without keep", VB_CPU_C, want_tail, tail, (c.taps - 1) * ts);
     FOR_LEVELS(level) {
         vb__kernels k;
         vb__kernels_init(&k, level);
         a.out = copy_of(out, c.rows * outs);
         a.tail = copy_of(tail, (c.taps - 1) * ts);
+        if (a.ask != 0) a.ask_out = a.out;
+        float *tape_got = copy_of(tape_out, tape_floats);
+        if (tape_floats > 0) a.tape_out = tape_got;
         k.conv(&a);
+        assert_memory_equal(tape_got, want_tape, (size_t)tape_floats * sizeof(float)); /* and nothing between its rows */
+        vb__free(tape_got);
         expect_same("conv out", level, a.out, want, c.rows * outs);
         expect_same("conv tail", level, a.tail, want_tail, (c.taps - 1) * ts);
         vb__free(a.out);
         vb__free(a.tail);
     }
-    float *all[] = {m, w, tail, in, out, want, want_tail};
-    for (int i = 0; i < 7; i++) vb__free(all[i]);
+    float *all[] = {m, w, tail, in, out, want, want_tail, want_tape, tape_out};
+    for (int i = 0; i < 9; i++) vb__free(all[i]);
 }
 
 static void levels_return_the_same_bits(void **state) {

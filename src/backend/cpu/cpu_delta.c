@@ -101,8 +101,10 @@ typedef struct conv_call {
     bool commit; /* replay only: no rows, whatever the sequences say */
 } conv_call;
 
-/* One head's channels of rows at .. at+rows-1, to out. The first rows' call keeps the tail: it alone reads it. */
-static void conv_rows(const conv_call *c, const vb__seq_rows *s, int32_t at, int32_t rows, int32_t h, float *out, int64_t outs) {
+/* One head's channels of rows at .. at+rows-1, to out. The first rows' call keeps the tail: it alone reads it. The head that
+ * follows, if there is one (else -1), and where its rows go, if that is known, are asked for meanwhile. */
+static void conv_rows(const conv_call *c, const vb__seq_rows *s, int32_t at, int32_t rows, int32_t h, float *out, int64_t outs,
+                      int32_t follows, const float *follows_out) {
     const vb__conv_args *a = c->a;
     const vb__delta_layout *l = &a->lay;
     int64_t ch = channel_of(l, h);
@@ -127,10 +129,15 @@ static void conv_rows(const conv_call *c, const vb__seq_rows *s, int32_t at, int
         head.w = a->w + ch * l->taps;
         head.out = out;
         head.outs = outs;
+        head.tape_from = s->certain > at ? s->certain - at : 0;
+        if (head.tape_from < rows)
+            head.tape_out = s->tape_out + (at + head.tape_from - s->certain) * l->tape_stride + tape_conv(l) + ch;
+        if (follows >= 0) {
+            head.ask = channel_of(l, follows) - ch;
+            head.ask_out = follows_out;
+        }
     }
     c->k->conv(&head);
-    for (int64_t t = s->certain > at ? s->certain - at : 0; t < head.rows; t++)
-        copy_out(s->tape_out + (at + t - s->certain) * l->tape_stride + tape_conv(l) + ch, head.m + t * a->ms, head.n);
 }
 
 /* The same of one tile of rows, to where the call wants it. */
@@ -138,7 +145,7 @@ static void conv_tile(const conv_call *c, const vb__seq_rows *s, int32_t tile, i
     const vb__conv_args *a = c->a;
     int32_t at = tile * TILE, rows = s->rows - at < TILE ? s->rows - at : TILE;
     float *out = c->commit ? NULL : a->out + (s->row0 + at) * a->outs + channel_of(&a->lay, h);
-    conv_rows(c, s, at, rows, h, out, a->outs);
+    conv_rows(c, s, at, rows, h, out, a->outs, h + 1 < 2 * a->lay.nk + a->lay.nv ? h + 1 : -1, NULL);
 }
 
 static void conv_items(void *ctx, int32_t begin, int32_t end, int32_t thread) {
@@ -387,6 +394,11 @@ typedef struct net_rows {
     int32_t key0, keys, at, rows;
 } net_rows;
 
+/* The conv head that is q (j = -2), k (-1) or value head j of a key head. */
+static int32_t conv_head_of(const vb__delta_layout *l, int32_t key, int32_t j) {
+    return j < 0 ? (j + 2) * l->nk + key : 2 * l->nk + head_of(l, key, j);
+}
+
 /* conv of the item's heads: of a key head q, k and then its v, [rows][2*dk + per_key*dv]. Heads go by the order in
  * which they lie in memory. */
 static void net_conv(const net_call *c, const net_rows *n, float *x) {
@@ -397,9 +409,12 @@ static void net_conv(const net_call *c, const net_rows *n, float *x) {
         int32_t rows = n->rows - t < TILE ? n->rows - t : TILE;
         for (int32_t part = 0; part < 2 + per_key; part++)
             for (int32_t i = 0; i < n->keys; i++) {
-                int32_t key = n->key0 + i, j = part - 2;
+                int32_t key = n->key0 + i, j = part - 2, next = -1;
+                if (i + 1 < n->keys) next = conv_head_of(l, key + 1, j);
+                else if (part < 1 + per_key) next = conv_head_of(l, n->key0, j + 1);
                 float *y = x + ((int64_t)i * n->rows + t) * xs + (j < 0 ? part * l->dk : 2 * l->dk + j * l->dv);
-                conv_rows(&c->conv, n->s, n->at + t, rows, j < 0 ? part * l->nk + key : 2 * l->nk + head_of(l, key, j), y, xs);
+                conv_rows(&c->conv, n->s, n->at + t, rows, conv_head_of(l, key, j), y, xs, next,
+                          i + 1 < n->keys ? y + n->rows * xs : NULL);
             }
     }
 }

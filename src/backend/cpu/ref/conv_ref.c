@@ -17,5 +17,6 @@ void vb__conv_ref(const vb__conv_head *a) {
         float r = 1.0f / __builtin_sqrtf(vb__sum_squares_ref(y, n) + 1e-6f);
         for (int32_t i = 0; i < n; i++) y[i] = (y[i] * r) * a->scale;
     }
+    vb__conv_tape(a);
     vb__conv_keep(a);
 }

@@ -4,7 +4,16 @@
 #include "backend/cpu/x86/vmath_avx2.h"
 
 void vb__swiglu_avx2(VB_SWIGLU_ARGS) {
-    for (int32_t i = 0; i < n; i += 8) {
+    int32_t i = 0;
+#define EACH _Pragma("GCC unroll 4") for (int32_t k = 0; k < 4; k++)
+    for (; i + 32 <= n; i += 32) {
+        __m256 v[4];
+        EACH v[k] = _mm256_loadu_ps(g + i + 8 * k);
+        vb__silus_avx2(v, 4);
+        EACH _mm256_storeu_ps(y + i + 8 * k, _mm256_mul_ps(v[k], _mm256_loadu_ps(u + i + 8 * k)));
+    }
+#undef EACH
+    for (; i < n; i += 8) {
         __m256 v = vb__silu_avx2(vb__load_part_avx2(g + i, n - i));
         vb__store_part_avx2(y + i, _mm256_mul_ps(v, vb__load_part_avx2(u + i, n - i)), n - i);
     }

@@ -4,7 +4,16 @@
 #include "backend/cpu/x86/vmath_avx512.h"
 
 void vb__swiglu_avx512(VB_SWIGLU_ARGS) {
-    for (int32_t i = 0; i < n; i += 16) {
+    int32_t i = 0;
+#define EACH _Pragma("GCC unroll 4") for (int32_t k = 0; k < 4; k++)
+    for (; i + 64 <= n; i += 64) {
+        __m512 v[4];
+        EACH v[k] = _mm512_loadu_ps(g + i + 16 * k);
+        vb__silus_avx512(v, 4);
+        EACH _mm512_storeu_ps(y + i + 16 * k, _mm512_mul_ps(v[k], _mm512_loadu_ps(u + i + 16 * k)));
+    }
+#undef EACH
+    for (; i < n; i += 16) {
         __mmask16 m = vb__mask16(n - i);
         __m512 v = vb__silu_avx512(_mm512_maskz_loadu_ps(m, g + i));
         _mm512_mask_storeu_ps(y + i, m, _mm512_mul_ps(v, _mm512_maskz_loadu_ps(m, u + i)));

@@ -36,7 +36,18 @@ void vb__rmsnorm_gated_avx2(VB_RMSNORM_GATED_ARGS) {
         const float *xi = x + i * xs, *zi = z + i * zs;
         float *yi = y + i * ys;
         __m256 scale = _mm256_set1_ps(scale_of(xi, n, eps));
-        for (int32_t j = 0; j < n; j += 8) {
+        int32_t j = 0;
+#define EACH _Pragma("GCC unroll 4") for (int32_t k = 0; k < 4; k++)
+        for (; j + 32 <= n; j += 32) {
+            __m256 g[4], v[4];
+            EACH g[k] = _mm256_loadu_ps(zi + j + 8 * k);
+            vb__silus_avx2(g, 4);
+            EACH v[k] = _mm256_mul_ps(_mm256_loadu_ps(xi + j + 8 * k), scale);
+            EACH v[k] = _mm256_mul_ps(v[k], _mm256_loadu_ps(w + j + 8 * k));
+            EACH _mm256_storeu_ps(yi + j + 8 * k, _mm256_mul_ps(v[k], g[k]));
+        }
+#undef EACH
+        for (; j < n; j += 8) {
             __m256 v = _mm256_mul_ps(vb__load_part_avx2(xi + j, n - j), scale);
             v = _mm256_mul_ps(v, vb__load_part_avx2(w + j, n - j));
             v = _mm256_mul_ps(v, vb__silu_avx2(vb__load_part_avx2(zi + j, n - j)));

@@ -38,7 +38,18 @@ void vb__rmsnorm_gated_avx512(VB_RMSNORM_GATED_ARGS) {
         const float *xi = x + i * xs, *zi = z + i * zs;
         float *yi = y + i * ys;
         __m512 scale = _mm512_set1_ps(scale_of(xi, n, eps));
-        for (int32_t j = 0; j < n; j += 16) {
+        int32_t j = 0;
+#define EACH _Pragma("GCC unroll 4") for (int32_t k = 0; k < 4; k++)
+        for (; j + 64 <= n; j += 64) {
+            __m512 g[4], v[4];
+            EACH g[k] = _mm512_loadu_ps(zi + j + 16 * k);
+            vb__silus_avx512(g, 4);
+            EACH v[k] = _mm512_mul_ps(_mm512_loadu_ps(xi + j + 16 * k), scale);
+            EACH v[k] = _mm512_mul_ps(v[k], _mm512_loadu_ps(w + j + 16 * k));
+            EACH _mm512_storeu_ps(yi + j + 16 * k, _mm512_mul_ps(v[k], g[k]));
+        }
+#undef EACH
+        for (; j < n; j += 16) {
             __mmask16 m = vb__mask16(n - j);
             __m512 v = _mm512_mul_ps(_mm512_maskz_loadu_ps(m, xi + j), scale);
             v = _mm512_mul_ps(v, _mm512_maskz_loadu_ps(m, w + j));
