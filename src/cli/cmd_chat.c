@@ -73,9 +73,17 @@ static char *read_line(bool terminal, const char *mark, size_t *len) {
  * input. */
 static bool read_message(bool terminal, vb__buffer *out) {
     vb__buffer_clear(out);
-    for (const char *mark = "> ";; mark = ". ") {
+    for (const char *mark = "> ", *again;; mark = again) {
+        again = ". ";
         size_t n;
+        g_interrupted = 0;
         char *line = read_line(terminal, mark, &n);
+        if (!line && terminal && g_interrupted) { /* Ctrl-C: what was typed is dropped, the conversation goes on */
+            fputc('\n', stdout);
+            vb__buffer_clear(out);
+            again = "> ";
+            continue;
+        }
         if (!line) return out->len > 0;
         bool more = n > 0 && line[n - 1] == '\\';
         (void)vb__buffer_append(out, line, more ? n - 1 : n);

@@ -28,12 +28,15 @@ static int run(void *values_, const char *const *positional, int n) {
     vb_err e = VB_OK;
     if (!v->model || !v->output) e = vb__fail(&err, VB_E_ARGUMENT, "quantize: expected -m SRC and -o DIR");
     if (e == VB_OK) e = vb__model_path(v->model, &path, &err);
+    vb__cli_stoppable();
     if (e == VB_OK)
         e = vb_quantize(path, v->output, v->bits ? atoi(v->bits) : 4,
                         v->group_size ? atoi(v->group_size) : 64, vb__cli_progress, NULL, &err);
     vb__cli_progress_clear();
     vb__free(path);
-    return e == VB_OK ? 0 : vb__cli_fail(&err);
+    int code = e == VB_OK ? 0 : vb__cli_fail(&err);
+    if (e == VB_E_CANCELLED) vb__cli_end_if_stopped();
+    return code;
 }
 
 const vb__command vb__cmd_quantize = {

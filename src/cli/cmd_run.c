@@ -63,6 +63,7 @@ typedef struct run_state {
 static vb_err on_logits(void *user, const float *logits, int32_t vocab) {
     run_state *s = user;
     (void)vocab;
+    if (vb__cli_stopped()) return vb__fail(&s->logits_error, VB_E_CANCELLED, "--logits-out: stopped by a signal");
     return vb__logits_file_row(&s->logits, logits, &s->logits_error);
 }
 
@@ -135,19 +136,21 @@ static int run(void *values_, const char *const *positional, int n_positional) {
     q.prompt_ids = given ? given : encoded;
     q.prompt_count = n;
     if (v->logits_out) {
+        vb__cli_stoppable();
         VB_TRY_OUT(vb__logits_file_open(&s.logits, v->logits_out, info.vocab, &err));
         q.logits_row = on_logits;
     }
     e = vb_generate(m, &q, &r, &err);
     if (e != VB_OK && s.logits_error.code != VB_OK) err = s.logits_error;
     if (s.wrote && !s.newline) fputc('\n', stdout);
-    if (e != VB_OK) goto out;
+    if (e != VB_OK || r.finish == VB_FINISH_CANCELLED) goto out; /* cancelled: standard output failed, reported below */
     if (v->logits_out) VB_TRY_OUT(vb__logits_file_commit(&s.logits, &err));
     if (v->output.json) e = vb__print_json(vb__result_json(&r, &info, q.prompt_ids, n, q.top_logprobs), &err);
     else report(v, &r, n);
 out:;
     int code = e == VB_OK ? vb__cli_finish_stdout() : vb__cli_fail(&err);
     vb__logits_file_abort(&s.logits);
+    if (e == VB_E_CANCELLED) vb__cli_end_if_stopped();
     vb_result_fini(&r);
     vb_model_close(m);
     vb_ids_free(encoded);

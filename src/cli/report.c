@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include <errno.h>
 #include <stdarg.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -43,11 +44,38 @@ void vb__cli_log_start(int level) {
     vb_log_set(log_line, NULL, level);
 }
 
+static volatile sig_atomic_t g_signal;
+
+static void on_stop(int sig) {
+    g_signal = sig;
+}
+
+void vb__cli_stoppable(void) {
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
+        struct sigaction sa;
+        if (sigaction(signals[i], NULL, &sa) != 0 || sa.sa_handler == SIG_IGN) continue; /* nohup */
+        sa = (struct sigaction){.sa_handler = on_stop, .sa_flags = SA_RESTART | (int)SA_RESETHAND};
+        (void)sigaction(signals[i], &sa, NULL);
+    }
+}
+
+bool vb__cli_stopped(void) {
+    return g_signal != 0;
+}
+
+void vb__cli_end_if_stopped(void) {
+    if (g_signal == 0) return;
+    (void)signal(g_signal, SIG_DFL);
+    (void)raise(g_signal);
+}
+
 bool vb__cli_progress(void *user, const char *phase, int64_t done, int64_t total) {
     static double last;
     static int terminal = -1;
     (void)user;
     if (terminal < 0) terminal = isatty(STDERR_FILENO);
+    if (g_signal != 0) return false;
     if (!terminal || total <= 0) return true;
     if (done >= total) {
         vb__cli_progress_clear();

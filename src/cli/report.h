@@ -11,10 +11,17 @@ void vb__cli_note(const char *fmt, ...) VB_PRINTF(1, 2);
 void vb__cli_log_start(int level);
 
 /* A vb_progress_fn. On a terminal it draws one line, "load  ######----  57%", at most 20 times a second, and
- * clears it when done reaches total. Elsewhere it does nothing. Returns true. */
+ * clears it when done reaches total. Elsewhere it does nothing. Returns true, but see vb__cli_stoppable. */
 bool vb__cli_progress(void *user, const char *phase, int64_t done, int64_t total);
 /* Clears an unfinished bar; call before printing anything else. */
 void vb__cli_progress_clear(void);
+
+/* For work that leaves half-made files behind: SIGINT, SIGTERM and SIGHUP make vb__cli_progress return false and
+ * vb__cli_stopped true, so that it can clean up; a second signal ends the process at once. */
+void vb__cli_stoppable(void);
+bool vb__cli_stopped(void);
+/* After the cleaning up: ends the process by the signal that came, if one came. */
+void vb__cli_end_if_stopped(void);
 
 /* Everything went to stdout: flush, and an error when that failed (a full disk, a closed pipe). */
 int vb__cli_finish_stdout(void);

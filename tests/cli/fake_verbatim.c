@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct vb_model {
     char *path;
@@ -141,7 +142,10 @@ vb_err vb_generate(vb_model *m, const vb_request *r, vb_result *out, vb_error *e
         char c = (char)toupper(r->prompt_ids[i]);
         out->text[i] = c;
         out->ids[i] = (unsigned char)c;
-        if (r->on_text) r->on_text(r->user, &c, 1);
+        if (r->on_text && !r->on_text(r->user, &c, 1)) {
+            out->finish = VB_FINISH_CANCELLED;
+            break;
+        }
     }
     return VB_OK;
 }
@@ -199,8 +203,14 @@ vb_err vb_template_render_folder(const char *folder, const char *template_path, 
 }
 vb_err vb_quantize(const char *src, const char *dst, int32_t bits, int32_t group_size,
                    vb_progress_fn *progress, void *user, vb_error *err) {
-    (void)src, (void)dst;
+    (void)src;
     for (int i = 0; i <= 10; i++) progress(user, "quantize", i, 10);
+    while (strcmp(dst, "slow") == 0) {
+        printf("working\n");
+        fflush(stdout);
+        usleep(10000);
+        if (!progress(user, "quantize", 1, 10)) return vb__fail(err, VB_E_CANCELLED, "%s: quantising was stopped", dst);
+    }
     return vb__fail(err, VB_E_UNSUPPORTED, "quantize: %d bits, groups of %d", bits, group_size);
 }
 void vb_bench_options_init(vb_bench_options *o) {

@@ -2,7 +2,7 @@
 """The command line over a stand-in library (fake_verbatim.c): options, sources of the prompt, JSON, exit codes.
 
 usage: test_cli.py PROGRAM"""
-import json, os, pty, re, struct, subprocess, sys, tempfile, unittest
+import json, os, pty, re, signal, struct, subprocess, sys, tempfile, unittest
 
 PROGRAM = None
 OVERRIDES = [v for v in os.environ if v.startswith('VERBATIM_')]
@@ -218,15 +218,58 @@ class Cli(unittest.TestCase):
         self.error('run', 'x', '--logits-out', 'no/where', says='no/where', code=3)
         self.assertNotIn('l.part', os.listdir(self.dir))
 
+    def test_stopped(self):
+        """A signal lets quantize clean up, and the process ends by that signal."""
+        for sig in (signal.SIGINT, signal.SIGTERM):
+            p = subprocess.Popen([PROGRAM, 'quantize', '-m', 'm', '-o', 'slow'], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.dir)
+            p.stdout.readline()
+            p.send_signal(sig)
+            err = p.communicate(timeout=20)[1]
+            self.assertEqual((p.returncode, err), (-sig, b'verbatim: error: slow: quantising was stopped\n'))
+
     def test_full_disk(self):
         with open('/dev/full', 'w') as full:
             p = subprocess.run([PROGRAM, 'run', '-m', os.path.join(self.dir, 'm'), '--json', 'x'], stdout=full, stderr=subprocess.PIPE)
         self.assertEqual(p.returncode, 3)
         self.assertIn(b'standard output', p.stderr)
+        with open('/dev/full', 'w') as full: # an answer cut short leaves no file that looks whole
+            p = subprocess.run([PROGRAM, 'run', '-m', 'm', '--raw', 'hello', '--logits-out', 'cut'], stdout=full, stderr=subprocess.PIPE, cwd=self.dir)
+        self.assertEqual(p.returncode, 3)
+        self.assertEqual([f for f in os.listdir(self.dir) if f.startswith('cut')], [])
 
     def test_chat_lines(self):
         out = self.run_it('chat', input='hi\n\na\\\nb\n/reset\nc\n/exit\nnever\n')[0]
         self.assertEqual(out, '<USER>HI\n\n<USER>HI<ASSISTANT><USER>HI<USER>A\nB\n\n<USER>C\n\n')
+
+    def test_chat_interrupted(self):
+        """Ctrl-C at the prompt drops the line; the conversation goes on."""
+        pid, fd = pty.fork()
+        if pid == 0:
+            os.environ['TERM'] = 'dumb'
+            os.execv(PROGRAM, [PROGRAM, 'chat', '-m', os.path.join(self.dir, 'm')])
+        out = b''
+        def until(what):
+            nonlocal out
+            while what not in out:
+                b = os.read(fd, 4096)
+                if not b: return
+                out += b
+        until(b'> ')
+        os.write(fd, b'one\\\n')
+        until(b'. ')
+        os.write(fd, b'lost')
+        until(b'lost')
+        out = b''
+        os.write(fd, b'\x03')
+        until(b'> ')
+        os.write(fd, b'two\n')
+        until(b'<USER>TWO')
+        os.write(fd, b'/exit\n')
+        try: until(b'never')
+        except OSError: pass
+        self.assertEqual(os.waitpid(pid, 0)[1], 0)
+        self.assertNotIn(b'LOST', out)
+        self.assertNotIn(b'ONE', out)
 
     def test_chat_hostile(self):
         with open('/dev/full', 'w') as full:
