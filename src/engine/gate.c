@@ -72,12 +72,14 @@ static void memo_read(vb__gate *g) {
     (void)fclose(f);
 }
 
-static void memo_write(const vb__gate *g, int32_t width) {
+static void memo_write(vb__gate *g, int32_t width) {
     char line[384];
     vb_error err;
     if (!g->use_memo) return;
     (void)snprintf(line, sizeof line, "%s %d %s\n", g->key, width, g->state[width] == VB_GATE_PASSED ? "passed" : "declined");
-    if (vb__home_append(memo_name, line, &err) != VB_OK) vb__log(VB_LOG_INFO, "gate", "memo not written: %s", err.text);
+    if (vb__home_append(memo_name, line, &err) == VB_OK) return;
+    vb__log(VB_LOG_INFO, "gate", "memo not written: %s", err.text);
+    g->use_memo = false; /* said once is enough */
 }
 
 /* ---- Create --------------------------------------------------------------------------------------------------------- */

@@ -66,6 +66,10 @@ class Embedded(unittest.TestCase):
                       ['--draft', 'lookup', '--draft-width', '4'], ['--draft', 'mtp', '--draft-width', '3'], ['--ctx', '64']):
             got = self.json('run', '--ids', IDS, '-n', '12', '--greedy', '--ignore-eos', *extra)
             self.assertEqual((got['logits_sha256'], got['token_ids']), (want['logits_sha256'], want['token_ids']), extra)
+        # a drafter asked for by name is named, also where it drafts nothing
+        for kind in ('lookup', 'mtp'):
+            got = self.json('run', '--ids', '5,9,2', '-n', '2', '--greedy', '--draft', kind, '--draft-width', '1')['draft']
+            self.assertEqual((got['kind'], got['proposed']), (kind, 0))
         got = self.json('run', '--ids', IDS, '-n', '12', '--greedy', '--ignore-eos', env={'VERBATIM_CPU': 'c'})
         self.assertEqual((got['logits_sha256'], got['numerics']['level']), (want['logits_sha256'], 'c'))
         self.call('run', '--ids', IDS, '-n', '4', '--greedy', '--ignore-eos', '--all-logits', '--logits-out', 'b')
@@ -129,6 +133,12 @@ class Embedded(unittest.TestCase):
         self.call('run', '--ids', IDS, '-n', '1', env={'VERBATIM_CPU': 'z80'}, code=2)
         self.call('run', '--ids', IDS, '--draft', 'magic', '-n', '1', code=2)
         self.call('run', '--ids', IDS, '--temp', '0.5', '--repeat-penalty', '0', '-n', '1', code=2)
+        self.assertIn("unknown 'dflash:'", self.call('run', '--ids', IDS, '--draft', 'dflash:', '-n', '1', code=2)[1])
+        self.assertIn('is not a regular file', self.call('replay', '/dev/zero', code=3)[1])
+        self.assertIn('No such file', self.call('replay', 'none', code=3)[1])
+        # a home that cannot be written is said once, and costs nothing else
+        err = self.call('run', '--ids', IDS, '-n', '12', '--greedy', '--ignore-eos', env={'VERBATIM_HOME': '/dev/null/x'})[1]
+        self.assertEqual(err.count('memo not written'), 1)
         # no tokenizer: ids work, text names the file that is missing
         bare = self.without_tokenizer()
         got = self.json('run', '-m', bare, '--ids', IDS, '-n', '2', '--greedy')
