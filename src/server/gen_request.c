@@ -314,6 +314,16 @@ vb_err vb__gen_read(vb__gen *g, json_t *root, bool chat, vb_error *err) {
     return VB_OK;
 }
 
+void vb__gen_forget(vb__gen *g) {
+    json_t *model = json_incref(json_object_get(g->root, "model"));
+    json_decref(g->root);
+    g->root = model;
+    for (int32_t i = 0; i < g->request.n_stops; i++) g->request.stops[i] = NULL;
+    g->request.n_stops = 0;
+    g->request.draft = NULL;
+    g->prediction = NULL;
+}
+
 void vb__gen_fini(vb__gen *g) {
     for (int32_t i = 0; i < g->n_prompts; i++) vb_ids_free(g->prompts[i].ids);
     vb_ids_free(g->predicted.ids);

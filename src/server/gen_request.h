@@ -15,7 +15,7 @@ typedef struct vb__gen_prompt {
 } vb__gen_prompt;
 
 typedef struct vb__gen {
-    json_t *root;        /* owns the strings below */
+    json_t *root;        /* owns the strings below; after vb__gen_forget only model */
     bool chat, stream, include_usage, verbatim, logprobs;
     const char *model;   /* as asked for; NULL */
     int32_t n;
@@ -35,6 +35,8 @@ VB_MUST_USE vb_err vb__body_parse(const char *text, size_t len, json_t **out, vb
 VB_MUST_USE vb_err vb__gen_read(vb__gen *g, json_t *root, bool chat, vb_error *err);
 /* Renders or tokenizes the prompt; needs the model. */
 VB_MUST_USE vb_err vb__gen_prompts(vb__gen *g, const vb_model *m, vb_error *err);
+/* The request was handed in, which copied it: lets go of the document, which may have tens of times the bytes of the body. */
+void vb__gen_forget(vb__gen *g);
 void vb__gen_fini(vb__gen *g);
 
 /* Text of a conversation (/apply-template), or its ids; text or ids may be NULL. */

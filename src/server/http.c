@@ -365,7 +365,7 @@ static enum MHD_Result first_call(vb__job *j, const char *url, const char *metho
 
 static enum MHD_Result take_body(vb__job *j, const char *data, size_t n) {
     vb__server *s = j->server;
-    if (j->state == VB_JOB_READY || j->too_large) { /* refused: read on for a while, so that the client hears why */
+    if (j->state == VB_JOB_READY || j->too_large || j->crowded) { /* refused: read on for a while, so that the client hears why */
         j->excess += n;
         return j->excess > DISCARD_BYTES ? MHD_NO : MHD_YES;
     }
@@ -373,8 +373,12 @@ static enum MHD_Result take_body(vb__job *j, const char *data, size_t n) {
     j->last_event = vb__now();
     pthread_mutex_unlock(&j->lock);
     if (atomic_fetch_add(&s->body_bytes, n) + n > VB_LIMIT_BODIES_BYTES) {
-        atomic_fetch_sub(&s->body_bytes, n);
-        return MHD_NO;
+        atomic_fetch_sub(&s->body_bytes, n + j->counted);
+        j->counted = 0;
+        j->crowded = true;
+        vb__buffer_fini(&j->body);
+        vb__buffer_init(&j->body, 1);
+        return MHD_YES;
     }
     j->counted += n;
     if (vb__buffer_append(&j->body, data, n) != VB_OK) {
@@ -394,6 +398,10 @@ static void watch(vb__job *j) {
 }
 
 static enum MHD_Result body_complete(vb__job *j) {
+    if (j->crowded) {
+        j->retry_after = 1;
+        return refuse(j, 503, "api_error", NULL, "request: the bodies of other requests take all the memory there is for them, expected fewer at one time", true);
+    }
     if (j->too_large)
         return refuse(j, 413, "request_too_large", NULL, "request: the body is larger than 16 MiB", true);
     pthread_mutex_lock(&j->lock);
@@ -414,7 +422,7 @@ static enum MHD_Result go_on(vb__job *j, const char *url) {
     else if (j->gone) what = DROP;
     else if (j->state == VB_JOB_READY) what = ANSWER;
     else if (j->state == VB_JOB_STREAM) what = STREAM;
-    else if (j->state == VB_JOB_RUN && j->left == 0) {
+    else if (j->state == VB_JOB_RUN && j->left == 0 && !vb__job_is_long(j)) {
         vb__answer_whole(j, &j->out);
         vb__job_ready_locked(j, 200, "application/json");
         what = ANSWER;

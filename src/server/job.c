@@ -274,6 +274,16 @@ static void end_stream_locked(vb__job *j) {
     j->stream_end = true;
 }
 
+bool vb__job_is_long(const vb__job *j) {
+    enum { ENTRIES = 4096, TEXT = 1 << 20 }; /* some ms */
+    int64_t entries = 0, text = 0;
+    for (int32_t i = 0; i < j->n_runs; i++) {
+        entries += j->gen.logprobs ? (int64_t)j->runs[i].result.count * (1 + j->gen.request.top_logprobs) : 0;
+        text += (int64_t)j->runs[i].result.text_len;
+    }
+    return entries > ENTRIES || text > TEXT;
+}
+
 void vb__run_on_done(void *user, vb_result *result, const vb_error *err) {
     vb__run *r = user;
     vb__job *j = r->job;
@@ -283,7 +293,7 @@ void vb__run_on_done(void *user, vb_result *result, const vb_error *err) {
     if (result != NULL) r->result = *result;
     else r->error = *err;
     j->left--;
-    bool stopped = result != NULL && result->finish == VB_FINISH_CANCELLED && !j->gone;
+    bool to_write = false, stopped = result != NULL && result->finish == VB_FINISH_CANCELLED && !j->gone;
     static const vb_error stopping = {.code = VB_E_CANCELLED, .text = "the server is stopping"};
     if (j->state == VB_JOB_STREAM) {
         if (r->failed || stopped) {
@@ -298,9 +308,11 @@ void vb__run_on_done(void *user, vb_result *result, const vb_error *err) {
         fail_locked(j, r->failed ? &r->error : &stopping); /* the first failure is the answer */
         cancel_locked(j);
     } else if (j->state == VB_JOB_RUN && j->left == 0) {
-        vb__job_wake_locked(j); /* the HTTP thread writes it */
+        to_write = vb__job_is_long(j) && !j->gone;
+        if (!to_write) vb__job_wake_locked(j); /* the HTTP thread writes it */
     }
     pthread_mutex_unlock(&j->lock);
+    if (to_write) vb__prepare_push(j);
     vb__job_unref(j);
 }
 

@@ -32,7 +32,7 @@ typedef enum vb__route_id {
 typedef enum vb__job_state {
     VB_JOB_BODY,    /* its body is being read */
     VB_JOB_PREPARE, /* with the preparing thread, or waiting for it */
-    VB_JOB_RUN,     /* on the model; the answer comes as a whole */
+    VB_JOB_RUN,     /* on the model, or (left 0) to be written; the answer comes as a whole */
     VB_JOB_STREAM,  /* on the model; the answer comes in pieces */
     VB_JOB_READY    /* status and out are the response */
 } vb__job_state;
@@ -68,7 +68,7 @@ typedef struct vb__job {
     char origin[256];             /* of a page that may read the answer; "" */
     size_t counted;               /* bytes of the body that server.body_bytes counts */
     size_t excess;                /* bytes read only to be thrown away */
-    bool too_large;
+    bool too_large, crowded;      /* its body, all bodies together: more than is allowed */
 
     pthread_mutex_t lock;         /* guards what follows */
     int32_t refs;
@@ -130,11 +130,13 @@ void vb__job_cancel(vb__job *j, bool gone);
 /* Callbacks of the model's thread; user is a vb__run. */
 void vb__run_on_token(void *user, const vb_token_event *t);
 void vb__run_on_done(void *user, vb_result *r, const vb_error *err);
+bool vb__job_is_long(const vb__job *j); /* all runs are done: writing the answer takes more than a moment */
 void vb__job_heartbeat(vb__job *j, double now);
 
 /* ---- prepare.c ---- */
 void *vb__prepare_thread(void *server);
-void vb__prepare_push(vb__job *j); /* takes a reference of its own */
+/* Takes a reference of its own. In state PREPARE: the body is read; RUN: the answer is written. */
+void vb__prepare_push(vb__job *j);
 
 /* ---- answer_json.c ---- */
 void vb__answer_error(vb__buffer *b, const char *type, const char *param, const char *code, const char *message);

@@ -1,5 +1,5 @@
-/* The preparing thread: bodies become requests on the model. Parsing, rendering and tokenizing may take a while for a long prompt;
- * here they hold up nobody but the next prompt. */
+/* The preparing thread: bodies become requests on the model, and long answers become text. Parsing, rendering and tokenizing may take a
+ * while for a long prompt; here they hold up nobody but the next prompt. */
 #include "server/job.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -162,7 +162,20 @@ static void prepare(vb__job *j) {
     code = vb__gen_read(&j->gen, root, j->route == VB_ROUTE_CHAT, &err);
     if (code == VB_OK) code = vb__gen_prompts(&j->gen, j->server->model, &err);
     if (code == VB_OK) code = hand_in(j, &err);
+    if (code == VB_OK) vb__gen_forget(&j->gen);
     if (code != VB_OK) vb__job_fail(j, &err);
+}
+
+/* A long answer as text: on the HTTP thread everybody would wait for it. */
+static void write_answer(vb__job *j) {
+    vb__buffer b;
+    vb__buffer_init(&b, (size_t)1 << 31);
+    vb__answer_whole(j, &b);
+    pthread_mutex_lock(&j->lock);
+    vb__buffer_fini(&j->out);
+    j->out = b;
+    vb__job_ready_locked(j, 200, "application/json");
+    pthread_mutex_unlock(&j->lock);
 }
 
 void *vb__prepare_thread(void *user) {
@@ -178,9 +191,14 @@ void *vb__prepare_thread(void *user) {
         pthread_mutex_unlock(&s->lock);
         if (j == NULL) return NULL;
         pthread_mutex_lock(&j->lock);
-        bool gone = j->gone;
+        bool gone = j->gone, done = j->state == VB_JOB_RUN;
         pthread_mutex_unlock(&j->lock);
-        if (!gone) prepare(j);
+        if (!gone && done) write_answer(j);
+        else if (!gone) {
+            prepare(j);
+            atomic_fetch_sub(&s->body_bytes, j->counted); /* neither the body nor what was read from it is there any more */
+            j->counted = 0;
+        }
         vb__job_unref(j);
     }
 }

@@ -336,6 +336,59 @@ class Http(unittest.TestCase):
             with socket.create_connection((self.s.host, self.s.port), 10) as s: s.sendall(part)
         self.assertEqual(self.s.get('/health')[0], 200)
 
+    def test_long_answer(self):
+        """Many log-probabilities: written by another thread than the one that answers others, with the same bytes."""
+        q = {'prompt': 'int main(', 'max_tokens': 260, 'temperature': 0, 'ignore_eos': True, 'logprobs': 20, 'seed': 1}
+        one, many = self.s.post(TEXT, q)[2], self.s.post(TEXT, {**q, 'n': 3})[2] # 5,460 and 16,380 entries
+        self.assertEqual(one['choices'][0], many['choices'][0])
+        small = self.s.post(TEXT, {**q, 'logprobs': 3})[2]['choices'][0]
+        self.assertEqual((small['text'], small['logprobs']['token_logprobs'], small['logprobs']['text_offset']),
+                         tuple(one['choices'][0][k] if k == 'text' else one['choices'][0]['logprobs'][k] for k in ('text', 'token_logprobs', 'text_offset')))
+        socks = [self.s.start(TEXT, {**q, 'n': 4}) for _ in range(4)] # and nobody is there when they are done
+        self.assertTrue(self.s.wait_idle(120))
+        for s in socks: s.close()
+        end = time.time() + 20
+        while self.s.metric('connections') > 1 and time.time() < end: time.sleep(0.05)
+        self.assertEqual(self.s.metric('connections'), 1)
+
+    def test_memory_of_requests(self):
+        """What a body was parsed to does not stay while its answer is made."""
+        with open(PROGRAM, 'rb') as f:
+            if b'__asan_init' in f.read(): self.skipTest('sanitizers keep freed memory')
+        def rss():
+            with open('/proc/%d/status' % self.s.p.pid) as f: return int(re.search(r'VmRSS:\s+(\d+)', f.read()).group(1)) >> 10
+        body = b'{"prompt": "a", "max_tokens": 1900, "ignore_eos": true, "stream": true, "x": [' + b'[],' * 1000000 + b'0]}' # 130 MiB when parsed
+        before, socks = rss(), []
+        for _ in range(8):
+            s = socket.create_connection((self.s.host, self.s.port), 240)
+            s.sendall(b'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n' % len(body) + body)
+            self.assertEqual(s.recv(15), b'HTTP/1.1 200 OK')
+            socks.append(s)
+        self.assertLess(rss() - before, 500)
+        for s in socks: s.close()
+        self.assertTrue(self.s.wait_idle())
+
+    def test_bodies_in_memory(self):
+        """What all bodies together may take: 503, and it comes back."""
+        block, small = b' ' * (1 << 20), ' ' * 60000 + '{"content": "a"}'
+        for attempt in range(3): # a machine that stood still for 75 s closes the connections
+            socks, answers = [], []
+            for _ in range(16): # of each body all but 2 KiB
+                s = socket.create_connection((self.s.host, self.s.port), 240)
+                socks.append(s)
+                s.sendall(b'POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n' % (16 << 20))
+                for _ in range(15): s.sendall(block)
+                s.sendall(block[:-2048])
+            end = time.time() + 10
+            while time.time() < end and 503 not in [x[0] for x in answers]: answers.append(self.s.post('/tokenize', small))
+            for s in socks: s.close()
+            end = time.time() + 30
+            while self.s.metric('connections') > 1 and time.time() < end: time.sleep(0.05)
+            if answers[-1][0] == 503: break
+        st, h, e = answers[-1]
+        self.assertEqual((st, h['retry-after'], e.get('error', {}).get('type')), (503, '1', 'api_error'))
+        self.assertEqual(self.s.post('/tokenize', small)[0], 200)
+
     def test_health_under_load(self):
         socks = [self.s.start(TEXT, {'prompt': [414, 2909, 7] * 100, 'max_tokens': 60, 'ignore_eos': True}) for _ in range(8)]
         times = []
