@@ -12,6 +12,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 enum { DISCARD_BYTES = 4 * VB_LIMIT_BODY_BYTES, STREAM_BLOCK = 16 << 10 };
 
@@ -78,6 +79,14 @@ static void common_headers(const vb__job *j, struct MHD_Response *r) {
     }
 }
 
+/* The client has closed its side (or all) and everything it sent was read. When that came together with the request, libmicrohttpd, which is
+ * told of changes only, does not see it, and would keep the connection until its timeout. */
+static bool peer_ended(struct MHD_Connection *c) {
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+    char byte;
+    return info != NULL && recv(info->connect_fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
 /* Sends status and out. The bytes stay the job's, which lives until the connection has completed the request. */
 static enum MHD_Result respond(vb__job *j, bool close) {
     struct MHD_Response *r = MHD_create_response_from_buffer(j->out.len, (void *)(uintptr_t)vb__buffer_str(&j->out), MHD_RESPMEM_PERSISTENT);
@@ -91,7 +100,7 @@ static enum MHD_Result respond(vb__job *j, bool close) {
     }
     if (j->status == 401) header(r, "WWW-Authenticate", "Bearer");
     if (j->extra != NULL) header(r, j->extra, j->extra_value);
-    if (close || atomic_load(&j->server->draining)) header(r, "Connection", "close");
+    if (close || atomic_load(&j->server->draining) || peer_ended(j->conn)) header(r, "Connection", "close");
     enum MHD_Result ok = MHD_queue_response(j->conn, (unsigned)j->status, r);
     MHD_destroy_response(r);
     return ok;
