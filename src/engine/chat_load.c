@@ -11,8 +11,8 @@ static void add_token(json_t *o, const char *key, const vb__tokenizer *tok, vb__
 
 static vb_err from_gguf(const char *path, const vb__gguf *g, const vb__tokenizer *tok, vb__chat_template **out, vb_error *err) {
     size_t len;
-    const char *source = vb__gguf_chat_template(g, &len);
-    if (source == NULL) return VB_E_NOT_FOUND;
+    const char *source;
+    VB_TRY(vb__gguf_chat_template(g, &source, &len, err));
     json_t *tokens = json_object();
     add_token(tokens, "bos_token", tok, VB_TOKEN_BOS);
     add_token(tokens, "eos_token", tok, VB_TOKEN_EOS);

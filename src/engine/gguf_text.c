@@ -96,9 +96,11 @@ out:
     return e;
 }
 
-const char *vb__gguf_chat_template(const vb__gguf *g, size_t *len) {
-    const vb__gguf_key *k = vb__gguf_find(g, "tokenizer.chat_template");
-    if (k == NULL || k->kind != VB_GGUF_STRING || k->count > VB_LIMIT_TEMPLATE_BYTES) return NULL;
-    *len = (size_t)k->count;
-    return (const char *)k->data;
+vb_err vb__gguf_chat_template(const vb__gguf *g, const char **out, size_t *len, vb_error *err) {
+    static const char key[] = "tokenizer.chat_template";
+    if (vb__gguf_find(g, key) == NULL) return vb__fail(err, VB_E_NOT_FOUND, "%s: key %s: is missing", g->file, key);
+    VB_TRY(vb__gguf_bytes(g, key, out, len, err));
+    if (*len > VB_LIMIT_TEMPLATE_BYTES)
+        return vb__fail(err, VB_E_LIMIT, "%s: key %s: has %zu bytes, expected at most %d", g->file, key, *len, VB_LIMIT_TEMPLATE_BYTES);
+    return VB_OK;
 }

@@ -6,7 +6,7 @@
 
 /* VB_E_NOT_FOUND for a file without tokenizer.ggml keys. The file may be closed afterwards. */
 VB_MUST_USE vb_err vb__gguf_tokenizer(const vb__gguf *g, vb__tokenizer **out, vb_error *err);
-/* The Jinja text, borrowed from the file; NULL when it has none. */
-const char *vb__gguf_chat_template(const vb__gguf *g, size_t *len);
+/* The Jinja text, borrowed from the file. VB_E_NOT_FOUND when it has none. */
+VB_MUST_USE vb_err vb__gguf_chat_template(const vb__gguf *g, const char **out, size_t *len, vb_error *err);
 
 #endif

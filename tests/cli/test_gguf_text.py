@@ -27,8 +27,8 @@ def key(name, value):
 def write(path, more=(), divisors=False, **vocabulary):
     keys = {'general.architecture': 'llama', 'llama.block_count': 1, 'llama.embedding_length': H, 'llama.feed_forward_length': I,
             'llama.context_length': 64, 'llama.attention.head_count': 2, 'llama.attention.layer_norm_rms_epsilon': 1e-5}
-    keys.update(more)
     keys.update({'tokenizer.ggml.' + k: v for k, v in vocabulary.items() if v is not None})
+    keys.update(more)
     shapes = {'token_embd.weight': [H, V], 'output_norm.weight': [H]}
     if divisors: shapes['rope_freqs.weight'] = [H // 4]
     for name, shape in (('attn_norm', [H]), ('ffn_norm', [H]), ('attn_q', [H, H]), ('attn_k', [H, H]), ('attn_v', [H, H]),
@@ -91,6 +91,15 @@ def dummy(path):
     expect('text without a vocabulary', (code, 'x.gguf: key tokenizer.ggml.tokens: is missing' in err), (3, True))
 
 
+def template(path):
+    words = dict(model='gpt2', tokens=TOKENS, merges=['a b'])
+    for value, said in (('{{ messages[0].content }}', ''), (7, 'x.gguf: key tokenizer.chat_template: is u32, expected a string'),
+                        ('x' * ((1 << 20) + 1), 'x.gguf: key tokenizer.chat_template: has 1048577 bytes, expected at most 1048576')):
+        write(path, more={'tokenizer.chat_template': value}, **words)
+        code, out, err = run('run', '-m', path, '-p', 'ab', '-n', '1')
+        expect(f'chat template {str(value)[:30]}', (code == 0, said in err), (said == '', True))
+
+
 def rope(path):
     for more, divisors, want in (
             ({}, False, {'type': 'default', 'theta': 10000.0}), ({}, True, {'type': 'divisors', 'theta': 10000.0}),
@@ -107,5 +116,6 @@ with tempfile.TemporaryDirectory() as folder:
     bos(path)
     dummy(path)
     rope(path)
+    template(path)
 print('test_gguf_text:', 'wrong' if expect.wrong else 'as expected')
 sys.exit(expect.wrong != 0)
