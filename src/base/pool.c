@@ -4,8 +4,8 @@
  * thread that has done nothing. A worker spins on the counter for a bounded time (a token has hundreds of regions,
  * microseconds apart), then sleeps on a futex: waking costs about 10 us.
  *
- * Chunks come from one atomic counter rather than from a fixed partition, since on a shared machine one
- * thread may lose its CPU for a while; the results cannot tell the difference. */
+ * Chunks come from one atomic counter, or from each thread's own part as far as others leave it, rather than from a fixed
+ * partition, since on a shared machine one thread may lose its CPU for a while; the results cannot tell the difference. */
 #include "base/pool.h"
 #include "base/alloc.h"
 #include "base/cpu.h"
@@ -23,15 +23,22 @@
 enum { SPIN = 20000, LINE = 64 };
 static const uint64_t CLOSED = 1u << 31, INSIDE = (1u << 31) - 1;
 
+/* What is left of a thread's part of a region: its first item << 32 | the item behind its last. */
+typedef struct own_part {
+    _Alignas(LINE) _Atomic uint64_t left;
+} own_part;
+#define PART(begin, end) ((uint64_t)(begin) << 32 | (uint64_t)(end))
+
 struct vb__pool {
     /* The region; written by the caller before the generation is bumped. */
     vb__pool_fn *fn;
     void *ctx;
     int32_t n_items, grain;
-    bool shrinking; /* chunks start large */
+    bool shares; /* every thread has a part of its own */
     int32_t threads, started;
     bool spin;
     pthread_t *tid; /* [threads - 1] */
+    own_part *own;  /* [threads] */
     _Alignas(LINE) _Atomic uint32_t generation; /* futex word: bumped once per region and at the end */
     _Alignas(LINE) _Atomic int32_t next;        /* first item not yet handed out */
     _Alignas(LINE) _Atomic uint64_t gate;       /* generation << 32 | CLOSED | workers inside; its low half is a futex word */
@@ -49,22 +56,44 @@ static void futex_wake(_Atomic uint32_t *word, int n) {
 /* The low half of the gate (x86 is little-endian). */
 static _Atomic uint32_t *gate_word(vb__pool *p) { return (_Atomic uint32_t *)(void *)&p->gate; }
 
-/* Each chunk is an even share of what is left: few of them, and yet the threads end together. */
-static void take_shrinking(vb__pool *p, int32_t thread) {
-    int32_t n = p->n_items, grain = p->grain, begin = atomic_load_explicit(&p->next, memory_order_relaxed);
-    while (begin < n) {
-        int32_t some = (n - begin) / p->threads / grain * grain, end = begin + (some < grain ? grain : some);
-        if (!atomic_compare_exchange_weak_explicit(&p->next, &begin, end, memory_order_relaxed, memory_order_relaxed))
-            continue;
-        p->fn(p->ctx, begin, end < n ? end : n, thread);
-        begin = atomic_load_explicit(&p->next, memory_order_relaxed);
+/* Takes items off a thread's part: its owner three quarters of what is left, from the front; others half of it, from the
+ * end. False: there are none. */
+static bool take_of(own_part *part, int32_t grain, bool owner, int32_t *begin, int32_t *end) {
+    uint64_t left = atomic_load_explicit(&part->left, memory_order_relaxed), then;
+    do {
+        int32_t b = (int32_t)(left >> 32), e = (int32_t)(left & UINT32_MAX), n = e - b;
+        if (n <= 0) return false;
+        int32_t some = owner ? (n - n / 4 + grain - 1) / grain * grain : n / 2 / grain * grain;
+        if (some < grain) some = grain;
+        if (some > n) some = n;
+        *begin = owner ? b : e - some;
+        *end = *begin + some;
+        then = owner ? PART(*end, e) : PART(b, *begin);
+    } while (!atomic_compare_exchange_weak_explicit(&part->left, &left, then, memory_order_relaxed, memory_order_relaxed));
+    return true;
+}
+
+/* A thread's own part first, then what the others have not come to. */
+static void take_shares(vb__pool *p, int32_t thread) {
+    for (int32_t i = 0, begin, end; i < p->threads; i++) {
+        own_part *part = &p->own[(thread + i) % p->threads];
+        while (take_of(part, p->grain, i == 0, &begin, &end)) p->fn(p->ctx, begin, end, thread);
+    }
+}
+
+/* Parts of whole grains, as even as can be. */
+static void cut_parts(vb__pool *p) {
+    int64_t grains = (p->n_items + (int64_t)p->grain - 1) / p->grain;
+    for (int32_t t = 0, begin = 0, end; t < p->threads; t++, begin = end) {
+        end = t + 1 < p->threads ? (int32_t)(grains * (t + 1) / p->threads * p->grain) : p->n_items;
+        atomic_store_explicit(&p->own[t].left, PART(begin, end), memory_order_relaxed);
     }
 }
 
 static void take_part(vb__pool *p, int32_t thread) {
     int32_t n = p->n_items, grain = p->grain;
-    if (p->shrinking) {
-        take_shrinking(p, thread);
+    if (p->shares) {
+        take_shares(p, thread);
         return;
     }
     for (;;) {
@@ -123,7 +152,10 @@ vb_err vb__pool_create(int32_t threads, vb__pool **out, vb_error *err) {
     p->threads = threads;
     p->spin = threads <= vb__cpu_count();
     p->tid = vb__calloc(VB_TAG_ENGINE, (size_t)threads, sizeof *p->tid);
-    if (p->tid == NULL) {
+    p->own = vb__alloc_aligned(VB_TAG_ENGINE, (size_t)threads * sizeof *p->own);
+    if (p->tid == NULL || p->own == NULL) {
+        vb__free(p->tid);
+        vb__free(p->own);
         vb__free(p);
         return vb__fail(err, VB_E_MEMORY, "threads: out of memory for a pool of %d", threads);
     }
@@ -162,12 +194,13 @@ void vb__pool_destroy(vb__pool *p) {
     publish(p);
     for (int32_t i = 0; i < p->started; i++) (void)pthread_join(p->tid[i], NULL);
     vb__free(p->tid);
+    vb__free(p->own);
     vb__free(p);
 }
 
 int32_t vb__pool_threads(const vb__pool *p) { return p->threads; }
 
-static void region(vb__pool *p, int32_t n_items, int32_t grain, bool shrinking, vb__pool_fn *fn, void *ctx) {
+static void region(vb__pool *p, int32_t n_items, int32_t grain, bool shares, vb__pool_fn *fn, void *ctx) {
     if (n_items <= 0) return;
     vb_assert(grain >= 1);
     if (p->threads == 1 || n_items <= grain) {
@@ -178,7 +211,8 @@ static void region(vb__pool *p, int32_t n_items, int32_t grain, bool shrinking, 
     p->ctx = ctx;
     p->n_items = n_items;
     p->grain = grain;
-    p->shrinking = shrinking;
+    p->shares = shares;
+    if (shares) cut_parts(p);
     atomic_store_explicit(&p->next, 0, memory_order_relaxed);
     publish(p);
     take_part(p, 0);

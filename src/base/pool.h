@@ -22,8 +22,9 @@ int32_t vb__pool_threads(const vb__pool *p);
  * all are done. One region at a time (one calling thread). n_items <= grain runs on the caller alone. */
 void vb__parallel_for(vb__pool *p, int32_t n_items, int32_t grain, vb__pool_fn *fn, void *ctx);
 
-/* The same for items that stream from memory, where every chunk has a cost to start: chunks are multiples of `grain`,
- * large at first and shrinking to one grain at the end. */
+/* The same for items that stream from memory, where every chunk has a cost to start and what a thread has touched before lies in
+ * its cache: thread t begins with part t of the items, in chunks that start large and end at one
+ * grain, and then helps the others from the ends of their parts. */
 void vb__parallel_shares(vb__pool *p, int32_t n_items, int32_t grain, vb__pool_fn *fn, void *ctx);
 
 #endif

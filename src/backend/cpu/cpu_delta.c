@@ -501,7 +501,8 @@ void vb__cpu_delta_net(vb__backend *base, const vb__delta_net_args *a) {
         net_call c = {.a = a, .conv = conv_call_of(be, &a->conv, false), .delta = delta_call_of(be, &a->delta, false),
                       .keys = keys, .groups = (l->nk + keys - 1) / keys};
         int32_t items = a->conv.n_seqs * c.groups, some = items / (4 * vb__pool_threads(be->pool));
-        vb__parallel_for(be->pool, items, alike(a->conv.seqs, a->conv.n_seqs, some), net_items, &c);
+        if (a->conv.n_seqs == 1) vb__parallel_shares(be->pool, items, 1, net_items, &c); /* items are alike */
+        else vb__parallel_for(be->pool, items, alike(a->conv.seqs, a->conv.n_seqs, some), net_items, &c);
         return;
     }
     vb__cpu_conv(base, &a->conv);

@@ -323,7 +323,7 @@ static void forms_of(forms *f, int32_t rows, int32_t k, const vb__linear_out *ou
 /* Norm and quantisation, in parts that are worth a thread's while. */
 static void prepare(linear_job *j, int32_t rows, int32_t k) {
     int32_t least = PREPARE_CELLS / k / 4 * 4; /* kernels take four rows at a time */
-    vb__parallel_for(j->be->pool, rows, least < 4 ? 4 : least, prepare_rows, j);
+    vb__parallel_shares(j->be->pool, rows, least < 4 ? 4 : least, prepare_rows, j);
 }
 
 static void pass(linear_job *j, int32_t rows, int32_t k) {
