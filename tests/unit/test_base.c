@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <cmocka.h>
 
 static void errors_keep_both_ends(void **state) {
@@ -110,6 +111,38 @@ static void pool_runs_every_item_once(void **state) {
     assert_int_equal(vb__pool_create(0, &(vb__pool *){NULL}, &err), VB_E_RANGE);
 }
 
+typedef struct firsts {
+    _Atomic int32_t inside, begin[2], end[2];
+} firsts;
+
+/* Holds a thread at its first items until the other has some too. */
+static void meet(void *ctx, int32_t begin, int32_t end, int32_t thread) {
+    firsts *f = ctx;
+    if (f->end[thread] != 0) return;
+    f->begin[thread] = begin;
+    f->end[thread] = end;
+    f->inside++;
+    for (time_t late = time(NULL) + 20; f->inside < 2 && time(NULL) < late;) _mm_pause();
+}
+
+static void pool_thread_begins_with_its_own_part(void **state) {
+    (void)state;
+    uint32_t old = vb__fp_enter();
+    vb__pool *p;
+    assert_int_equal(vb__pool_create(2, &p, NULL), VB_OK);
+    for (int i = 0; i < 50; i++) {
+        firsts f = {0};
+        vb__parallel_shares(p, 30, 4, meet, &f);
+        assert_int_equal(f.inside, 2); /* 30 items are 8 grains: 16 for the first thread, 14 for the other; three quarters at once */
+        assert_int_equal(f.begin[0], 0);
+        assert_int_equal(f.end[0], 12);
+        assert_int_equal(f.begin[1], 16);
+        assert_int_equal(f.end[1], 28);
+    }
+    vb__pool_destroy(p);
+    vb__fp_leave(old);
+}
+
 static void cpu_level_can_be_lowered_only(void **state) {
     (void)state;
     vb__cpu_level best, got;
@@ -135,6 +168,7 @@ int main(void) {
         cmocka_unit_test(allocation_counts_and_fails_on_request),
         cmocka_unit_test(arena_and_buffer_hold_their_limits),
         cmocka_unit_test(pool_runs_every_item_once),
+        cmocka_unit_test(pool_thread_begins_with_its_own_part),
         cmocka_unit_test(cpu_level_can_be_lowered_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
