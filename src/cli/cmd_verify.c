@@ -148,7 +148,7 @@ typedef struct replay_values {
 #define AT(f) offsetof(replay_values, f)
 static const vb__opt g_replay_opts[] = {{"model", 'm', VB_OPT_STRING, "MODEL", AT(model), 0, 0, NULL,
                                          "The model, when it is not where the trace says"},
-                                        {"threads", 0, VB_OPT_INT, "N", AT(threads), 1, 4096,
+                                        {"threads", 't', VB_OPT_INT, "N", AT(threads), 1, 1024,
                                          "VERBATIM_THREADS", "Exactly N threads. Default: one per CPU"},
                                         {0}};
 #undef AT

@@ -59,7 +59,8 @@ static void hold_standard_files(void) {
 
 int main(int argc, char **argv) {
     hold_standard_files();
-    (void)signal(SIGPIPE, SIG_IGN); /* a closed pipe is an error of a write */
+    (void)signal(SIGPIPE, SIG_IGN); /* a closed pipe is an error of a write, */
+    (void)signal(SIGXFSZ, SIG_IGN); /* and so is a file that may not grow further */
     if (argc < 2) {
         vb__help_overview(stderr, vb__commands);
         return vb_err_exit_code(VB_E_ARGUMENT);

@@ -1,5 +1,6 @@
 #include "engine/answer.h"
 #include "base/alloc.h"
+#include "base/log.h"
 #include "engine/drafting.h"
 #include "engine/sampling_options.h"
 #include "engine/draft_policy.h"
@@ -95,7 +96,7 @@ vb_err vb__answer_begin(vb__answer *a, vb__engine *e, const vb_request *q, const
                         .ignore_eos = q->ignore_eos, .stops = q->stops, .n_stops = q->n_stops, .sampling = *sampling,
                         .choice = q->choice, .logit_bias = q->logit_bias, .n_logit_bias = q->n_logit_bias,
                         .top_logprobs = q->top_logprobs, .all_logits = q->all_logits, .script = script,
-                        .on_round = (flags & VB_ANSWER_ROUNDS) != 0 ? on_round : NULL,
+                        .on_round = (flags & VB_ANSWER_ROUNDS) != 0 || vb__log_get_level() <= VB_LOG_DEBUG ? on_round : NULL,
                         .on_logits = (flags & VB_ANSWER_HASH) != 0 || q->logits_row != NULL ? on_logits : NULL,
                         .on_token = on_token, .on_prefill = on_prefill, .user = a};
     for (int32_t i = 0; i < q->n_prediction; i++)
@@ -113,6 +114,22 @@ vb_err vb__answer_begin(vb__answer *a, vb__engine *e, const vb_request *q, const
     return vb__req_create(e, &p, &a->req, err);
 }
 
+/* One debug line for each burst of rounds; `run --accepts` takes its list. */
+static void log_rounds(const vb__answer *a) {
+    enum { BURST = 64, DIGITS = 2 }; /* accept lengths are 0..15 */
+    const vb__rounds *r = &a->rounds;
+    if (vb__log_get_level() > VB_LOG_DEBUG) return;
+    for (int32_t first = 0; first < r->n; first += BURST) {
+        char text[BURST * (DIGITS + 1) + 1];
+        int32_t end = r->n - first < BURST ? r->n : first + BURST;
+        size_t at = 0;
+        for (int32_t i = first; i < end && at < sizeof text; i++)
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%d", i > first ? "," : "", (int)r->accepted[i]);
+        vb__log(VB_LOG_DEBUG, "draft", "kind=%s rounds=%d..%d accepts=%s", vb__draft_kind_name(a->req->stats.draft_kind), first + 1, end,
+                text);
+    }
+}
+
 vb_err vb__answer_result(vb__answer *a, vb_result *out, vb_error *err) {
     vb__req *r = a->req;
     const vb__req_stats *s = &r->stats;
@@ -121,6 +138,7 @@ vb_err vb__answer_result(vb__answer *a, vb_result *out, vb_error *err) {
     if (a->lost) return vb__fail(err, VB_E_MEMORY, "logprobs: out of memory");
     if (r->text != NULL && r->stop == NULL) VB_TRY(vb__text_out_end(r->text, &rest, &rest_len));
     emit(a, rest, rest_len);
+    log_rounds(a);
     vb_result o = {.finish = r->finish, .sampling = r->p.sampling, .cached_tokens = s->cached};
     for (int32_t i = 0; i < a->q->n_stops && r->stop != NULL; i++)
         if (strcmp(a->q->stops[i], r->stop) == 0) o.stop = a->q->stops[i];

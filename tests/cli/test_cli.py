@@ -2,7 +2,7 @@
 """The command line over a stand-in library (fake_verbatim.c): options, sources of the prompt, JSON, exit codes.
 
 usage: test_cli.py PROGRAM"""
-import json, os, pty, re, signal, struct, subprocess, sys, tempfile, unittest
+import json, os, pty, re, resource, signal, struct, subprocess, sys, tempfile, unittest
 
 PROGRAM = None
 OVERRIDES = [v for v in os.environ if v.startswith('VERBATIM_')]
@@ -236,6 +236,11 @@ class Cli(unittest.TestCase):
         with open('/dev/full', 'w') as full: # an answer cut short leaves no file that looks whole
             p = subprocess.run([PROGRAM, 'run', '-m', 'm', '--raw', 'hello', '--logits-out', 'cut'], stdout=full, stderr=subprocess.PIPE, cwd=self.dir)
         self.assertEqual(p.returncode, 3)
+        self.assertEqual([f for f in os.listdir(self.dir) if f.startswith('cut')], [])
+        p = subprocess.run([PROGRAM, 'run', '-m', 'm', '--raw', 'hello', '--all-logits', '--logits-out', 'cut'], capture_output=True, cwd=self.dir,
+                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024)))
+        self.assertEqual((p.returncode, p.stdout), (3, b''))
+        self.assertIn(b'cut: File too large', p.stderr)
         self.assertEqual([f for f in os.listdir(self.dir) if f.startswith('cut')], [])
 
     def test_chat_lines(self):

@@ -2,7 +2,7 @@
 """The real program on the embedded model: what `run`, `tokenize`, `inspect` and `quantize` promise at the command line.
 
 usage: test_embedded.py PROGRAM SOURCE_ROOT"""
-import hashlib, json, os, struct, subprocess, sys, tempfile, unittest
+import hashlib, json, os, re, struct, subprocess, sys, tempfile, unittest
 
 PROGRAM = ROOT = None
 IDS = '414,2909,7'  # "int main("
@@ -66,6 +66,11 @@ class Embedded(unittest.TestCase):
                       ['--draft', 'lookup', '--draft-width', '4'], ['--draft', 'mtp', '--draft-width', '3'], ['--ctx', '64']):
             got = self.json('run', '--ids', IDS, '-n', '12', '--greedy', '--ignore-eos', *extra)
             self.assertEqual((got['logits_sha256'], got['token_ids']), (want['logits_sha256'], want['token_ids']), extra)
+        # --verbose says the accept lengths of all rounds, as --accepts takes them
+        said = lambda *a: re.findall(r'debug: draft: kind=\w+ rounds=(\S+) accepts=(\S+)', self.call('run', '-v', '--ids', IDS, '--greedy', '--ignore-eos', *a)[1])
+        rounds, accepts = said('-n', '12', '--accepts', '1,3,2')[-1]
+        self.assertEqual((rounds, accepts[:6]), ('1..%d' % (accepts.count(',') + 1), '1,3,2,'))
+        self.assertEqual([r for r, a in said('-n', '80', '--draft', 'none')], ['1..64', '65..79'])
         # a drafter asked for by name is named, also where it drafts nothing
         for kind in ('lookup', 'mtp'):
             got = self.json('run', '--ids', '5,9,2', '-n', '2', '--greedy', '--draft', kind, '--draft-width', '1')['draft']
