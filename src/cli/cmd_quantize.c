@@ -14,7 +14,7 @@ typedef struct values {
 static const vb__opt g_opts[] = {
     {"model", 'm', VB_OPT_STRING, "SRC", AT(model), 0, 0, NULL, "The folder to read: bf16, f16 or f32"},
     {"output", 'o', VB_OPT_STRING, "DIR", AT(output), 0, 0, NULL, "The folder to write"},
-    {"bits", 'b', VB_OPT_CHOICE, "2|3|4|5|6|8", AT(bits), 0, 0, NULL, "Bits of a weight; default 4"},
+    {"bits", 'b', VB_OPT_CHOICE, "2|3|4|5|6|7|8", AT(bits), 0, 0, NULL, "Bits of a weight; default 4"},
     {"group-size", 'g', VB_OPT_CHOICE, "32|64|128", AT(group_size), 0, 0, NULL,
      "Weights that share a scale and a bias; default 64"},
     {0}};

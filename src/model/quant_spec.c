@@ -17,7 +17,6 @@ static vb_err check_numbers(vb__json_at at, vb_error *err) {
         return vb__fail(err, VB_E_UNSUPPORTED, "%smode: is \"%s\", expected affine", at.where, mode);
     VB_TRY(vb__json_i32(at, "bits", 2, 8, &bits, err));
     VB_TRY(vb__json_i32(at, "group_size", 32, 128, &group, err));
-    if (bits == 7) return vb__fail(err, VB_E_UNSUPPORTED, "%sbits: is 7, expected 2, 3, 4, 5, 6 or 8", at.where);
     if (group != 32 && group != 64 && group != 128)
         return vb__fail(err, VB_E_UNSUPPORTED, "%sgroup_size: is %d, expected 32, 64 or 128", at.where, group);
     return VB_OK;

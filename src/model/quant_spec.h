@@ -13,7 +13,7 @@ typedef struct vb__quant_spec {
     int32_t bits, group;
 } vb__quant_spec;
 
-/* Checks the whole block (bits 2, 3, 4, 5, 6, 8; group 32, 64, 128; mode affine; overrides) and a quantization_config
+/* Checks the whole block (bits 2 to 8; group 32, 64, 128; mode affine; overrides) and a quantization_config
  * beside it: equal, or alone and of the same form; other methods are refused by name. `file` for messages. */
 VB_MUST_USE vb_err vb__quant_spec_check(const struct json_t *root, const char *file, vb_error *err);
 /* For a module by its path in the file ("language_model.model.layers.0.mlp.gate"). After a successful check. */

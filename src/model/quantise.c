@@ -589,8 +589,8 @@ static vb_err claim_folder(const char *to, bool *made, vb_error *err) {
 
 vb_err vb__quantise_folder(const char *from, const char *to, const vb__quantise_options *o, vb__quantise_result *out,
                            vb_error *err) {
-    if (o->bits < 2 || o->bits > 8 || o->bits == 7)
-        return vb__fail(err, VB_E_ARGUMENT, "--bits: is %d, expected 2, 3, 4, 5, 6 or 8", o->bits);
+    if (o->bits < 2 || o->bits > 8)
+        return vb__fail(err, VB_E_ARGUMENT, "--bits: is %d, expected 2 to 8", o->bits);
     if (o->group != 32 && o->group != 64 && o->group != 128)
         return vb__fail(err, VB_E_ARGUMENT, "--group-size: is %d, expected 32, 64 or 128", o->group);
     job j = {.o = o, .to = to, .err = err, .index_of = json_object()};

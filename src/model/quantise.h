@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 typedef struct vb__quantise_options {
-    int32_t bits;  /* 2, 3, 4, 5, 6 or 8 */
+    int32_t bits;  /* 2 to 8 */
     int32_t group; /* 32, 64 or 128 */
     vb__pool *pool;
     /* Called now and then with source bytes done and in all; false stops the work (VB_E_CANCELLED). May be NULL. */

@@ -85,7 +85,7 @@ class Cli(unittest.TestCase):
         self.error('run', 'x', env={'VERBATIM_NO_HEAD_CHUNK': 'yes'}, says='VERBATIM_NO_HEAD_CHUNK')
         self.error('template', says='--stdin-jsonl')
         self.error('quantize', '-m', 'm', says='-o DIR')
-        self.error('quantize', '-m', 'm', '-o', 'x', '--bits', '7', says='2|3|4|5|6|8')
+        self.error('quantize', '-m', 'm', '-o', 'x', '--bits', '9', says='2|3|4|5|6|7|8')
         self.error('quantize', '-m', 'm', '-o', 'x', says='4 bits, groups of 64', code=3)
         self.error('bench', '--geometry', 'huge', says='qwen3.5-0.8b|')
         self.error('run', '--system', 'be', '--ids', '97', says='--system: given with --ids')

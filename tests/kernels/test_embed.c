@@ -34,8 +34,8 @@ static void check(const vb__matrix *m) {
 
 static void rows_are_the_files_values(void **state) {
     (void)state;
-    static const int bits[] = {2, 3, 4, 5, 6, 8};
-    for (int i = 0; i < 6; i++)
+    static const int bits[] = {2, 3, 4, 5, 6, 7, 8};
+    for (int i = 0; i < 7; i++)
         for (int g = 32; g <= 128; g *= 2) {
             vb__matrix m = affine_matrix(37 + i, 384, bits[i], g, (vb__scale_kind)((i + g) % 3), i == 2);
             check(&m);

@@ -51,8 +51,8 @@ static const int tail[] = {1, 16, 101};
 
 static void every_format_gives_the_contracts_bits(void **state) {
     (void)state;
-    static const int bits[] = {4, 8, 2, 3, 5, 6}, groups[] = {32, 64, 128};
-    for (int b = 0; b < 6; b++)
+    static const int bits[] = {4, 8, 2, 3, 5, 6, 7}, groups[] = {32, 64, 128};
+    for (int b = 0; b < 7; b++)
         for (int g = 0; g < 3; g++)
             for (int act = 8; act <= 16; act += 8) {
                 vb__matrix m = affine_matrix(b < 2 ? 37 : 18, 1152, bits[b], groups[g], (vb__scale_kind)(rng() % 3), 0);
@@ -236,7 +236,7 @@ static void bad_matrices_are_refused(void **state) {
     static const struct {
         int n, k, bits, group;
         const char *says;
-    } cases[] = {{4, 1024, 7, 64, "7-bit codes"}, {4, 1024, 4, 48, "group 48"}, {4, 96, 4, 64, "multiple of the group 64"},
+    } cases[] = {{4, 1024, 9, 64, "9-bit codes"}, {4, 1024, 1, 64, "1-bit codes"}, {4, 1024, 4, 48, "group 48"}, {4, 96, 4, 64, "multiple of the group 64"},
                  {4, 2048, 4, 64, "at most 1024"}, {0, 64, 4, 64, "at least 1 x 1"}, {4, 1024, 1, 64, "1-bit codes"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         vb__matrix m = {.kind = VB_MATRIX_AFFINE, .n = cases[i].n, .k = cases[i].k, .bits = cases[i].bits,

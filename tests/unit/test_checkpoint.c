@@ -474,11 +474,11 @@ static void quantise_spec(fake *f, const char *module, int bits, int group) {
 
 static void affine_triples_are_read(void **state) {
     (void)state;
-    static const int all_bits[] = {2, 3, 4, 5, 6, 8};
+    static const int all_bits[] = {2, 3, 4, 5, 6, 7, 8};
     fake f;
     vb__matrix m;
     vb_error err;
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 7; i++) {
         char q[100];
         make_fake(&f, "language_model.model.");
         quantise_spec(&f, "language_model.model.layers.1.mlp.down_proj", all_bits[i], 32);

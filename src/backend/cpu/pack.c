@@ -267,8 +267,8 @@ static vb_err check(const vb__matrix *m, int32_t max_k, vb_error *err) {
     if (m->kind <= VB_MATRIX_F32) return VB_OK;
     if (m->kind != VB_MATRIX_AFFINE && m->kind != VB_MATRIX_BLOCKS)
         return vb__fail(err, VB_E_UNSUPPORTED, "%s: unknown matrix kind", name);
-    if (m->bits < 2 || m->bits > 8 || m->bits == 7)
-        return vb__fail(err, VB_E_UNSUPPORTED, "%s: %d-bit codes, expected 2, 3, 4, 5, 6 or 8", name, m->bits);
+    if (m->bits < 2 || m->bits > 8)
+        return vb__fail(err, VB_E_UNSUPPORTED, "%s: %d-bit codes, expected 2 to 8", name, m->bits);
     if (m->group != 32 && m->group != 64 && m->group != 128 && (m->group != 16 || m->kind != VB_MATRIX_BLOCKS))
         return vb__fail(err, VB_E_UNSUPPORTED, "%s: quantisation group %d, expected 32, 64 or 128", name, m->group);
     if (m->k % 32 != 0) return vb__fail(err, VB_E_UNSUPPORTED, "%s: input width %d, expected a multiple of 32", name, m->k);
