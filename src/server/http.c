@@ -304,7 +304,9 @@ static enum MHD_Result answer_get(vb__job *j, const char *url) {
     case VB_ROUTE_MODELS: vb__models_json(s, NULL, &j->out); break;
     default: vb__models_json(s, strstr(url, "/models/") + 8, &j->out); break;
     }
+    pthread_mutex_lock(&j->lock);
     j->state = VB_JOB_READY;
+    pthread_mutex_unlock(&j->lock);
     return respond(j, false);
 }
 
