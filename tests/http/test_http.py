@@ -367,7 +367,8 @@ class Http(unittest.TestCase):
     def test_memory_of_requests(self):
         """What a body was parsed to does not stay while its answer is made."""
         with open(PROGRAM, 'rb') as f:
-            if b'__asan_init' in f.read(): self.skipTest('sanitizers keep freed memory')
+            program = f.read()
+        if b'__asan_init' in program or b'__tsan_init' in program: self.skipTest('sanitizers keep freed memory')
         def rss():
             with open('/proc/%d/status' % self.s.p.pid) as f: return int(re.search(r'VmRSS:\s+(\d+)', f.read()).group(1)) >> 10
         body = b'{"prompt": "a", "max_tokens": 1900, "ignore_eos": true, "stream": true, "x": [' + b'[],' * 1000000 + b'0]}' # 130 MiB when parsed
