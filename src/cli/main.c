@@ -1,5 +1,6 @@
 /* The verbatim program: finds the command, parses its options, runs it. */
 #include "base/alloc.h"
+#include "base/cpu.h"
 #include "base/error.h"
 #include "base/fault.h"
 #include "cli/commands.h"
@@ -82,6 +83,8 @@ int main(int argc, char **argv) {
     vb_err e = values && positional ? VB_OK : vb__fail(&err, VB_E_MEMORY, "arguments: out of memory");
     vb__cli_log_start(2);
     if (e == VB_OK) e = vb__options_parse(c, argc - 2, argv + 2, values, positional, &n, &want_help, &err);
+    vb__cpu_level level; /* asked here: code behind this already uses instructions that an older CPU lacks */
+    if (e == VB_OK && !want_help) e = vb__cpu_detect(&level, &err);
     if (e == VB_OK && !want_help) e = vb__fault_check(&err);
     if (e != VB_OK) {
         code = vb__cli_fail(&err);

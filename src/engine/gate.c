@@ -11,9 +11,9 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { PREFILL = 96, CHAIN = 48, MEMO_MAX = 1 << 20 };
+enum { PREFILL = 96, PIECE = 16, CHAIN = 48, MEMO_MAX = 1 << 20 };
 static const char memo_name[] = "gate.memo";
-static const double budget_first = 2.0, budget_share = 0.02; /* seconds at once; share of elapsed time */
+static const double chain_cheap = 0.5; /* seconds that making a chain again may cost: then its memory is given back */
 
 typedef struct hash128 {
     uint8_t b[16];
@@ -24,7 +24,9 @@ struct vb__gate {
     vb__gate_state state[VB_LIMIT_DRAFT_WIDTH + 1];
     char key[256];     /* model, contract, device: one word */
     bool allow_inexact, use_memo;
+    double budget_first, budget_share;
     double opened, spent;
+    double chain_s;   /* what the chain that is there has cost */
     double forward_s; /* of one forward of the check, as last seen; 0: none yet */
     char difference[VB_ERROR_TEXT_MAX];
     /* The chain; made once. */
@@ -33,9 +35,12 @@ struct vb__gate {
     int32_t tokens[CHAIN + 1]; /* tokens[i]: the token fed at chain step i; tokens[0] follows the prefill */
     hash128 logits[CHAIN];     /* of the row of step i */
     hash128 state_after[CHAIN + 1]; /* after i steps */
-    int32_t steps;             /* -1: prefill not run */
+    int32_t prefilled;         /* rows of the prefill that have run */
+    int32_t steps;             /* -1: prefill not finished */
+    bool said_waiting;         /* that a width waits for its check */
     /* The width being checked. */
     int32_t width, at, next_accept;
+    int32_t wanted; /* the last width that was asked for before its answer was known */
 };
 
 static hash128 hash_bytes(const void *p, size_t n) {
@@ -89,6 +94,8 @@ vb_err vb__gate_create(struct vb__engine *e, vb__gate **out, vb_error *err) {
     if (g == NULL) return vb__fail(err, VB_E_MEMORY, "gate: out of memory");
     g->e = e;
     g->steps = -1;
+    g->state[0] = g->state[1] = VB_GATE_PASSED; /* one row is what blocks are compared with */
+    vb__gate_budget(g, 2.0, 0.02);
     g->opened = vb__now();
     const char *allow = getenv("VERBATIM_ALLOW_INEXACT");
     g->allow_inexact = allow != NULL && strcmp(allow, "1") == 0;
@@ -106,8 +113,15 @@ static void chain_free(vb__gate *g) {
     vb__seq_destroy(g->seq);
     g->start = NULL;
     g->seq = NULL;
+    g->prefilled = 0;
     g->steps = -1;
     g->width = 0;
+    g->chain_s = 0;
+}
+
+void vb__gate_budget(vb__gate *g, double first, double share) {
+    g->budget_first = first;
+    g->budget_share = share;
 }
 
 void vb__gate_destroy(vb__gate *g) {
@@ -118,13 +132,14 @@ void vb__gate_destroy(vb__gate *g) {
 
 /* ---- Work, a forward at a time ------------------------------------------------------------------------------------------ */
 
-/* Runs rows on g->seq and leaves the logits of all of them (at most VB_LOGIT_ROWS) or of the last one in e->logits. */
+/* Runs rows on g->seq, `certain` of them for good, and leaves the logits of all of them or, where all are certain, of the last one
+ * in e->logits. */
 static vb_err run_rows(vb__gate *g, const int32_t *tokens, int32_t rows, int32_t certain, vb_error *err) {
     struct vb__engine *e = g->e;
     VB_TRY(vb__seq_reserve(g->seq, g->seq->length + rows));
     const vb__forward_seq fs = {g->seq, rows, certain, tokens};
     int32_t last = rows - 1;
-    bool all = rows <= VB_LOGIT_ROWS;
+    bool all = rows > certain;
     const vb__forward_args a = {.seqs = &fs, .n_seqs = 1, .hidden_rows = all ? NULL : &last, .n_hidden = all ? rows : 1,
                                 .hidden = e->logit_hidden};
     VB_TRY(vb__forward(e->model, e->ws, &a, err));
@@ -145,26 +160,33 @@ static hash128 hash_row(const struct vb__engine *e, int32_t row) {
     return hash_bytes(e->logits + (size_t)row * v, v * sizeof(float));
 }
 
+/* One piece of the prefill: the first one tells what a forward costs here, before much is spent. */
+static vb_err prefill_step(vb__gate *g, vb_error *err) {
+    struct vb__engine *e = g->e;
+    int32_t ids[PREFILL];
+    uint32_t s = 12345;
+    for (int32_t i = 0; i < PREFILL; i++) { /* any tokens do; they are the same on every machine */
+        s = s * 1664525u + 1013904223u;
+        ids[i] = (int32_t)((s >> 8) % (uint32_t)(e->model->cfg.vocab < 4096 ? e->model->cfg.vocab : 4096));
+    }
+    if (g->seq == NULL)
+        VB_TRY(vb__seq_create(e->model, e->pages, PREFILL + CHAIN + VB_LIMIT_DRAFT_WIDTH + 64, PREFILL, VB_LIMIT_DRAFT_WIDTH,
+                              &g->seq, err));
+    VB_TRY(run_rows(g, ids + g->prefilled, PIECE, PIECE, err));
+    VB_TRY(vb__seq_commit(g->seq, PIECE));
+    g->prefilled += PIECE;
+    if (g->prefilled < PREFILL) return VB_OK;
+    g->tokens[0] = argmax_row(e, 0);
+    VB_TRY(vb__seq_save(g->seq, &g->start));
+    vb__seq_hash(g->seq, g->state_after[0].b);
+    g->steps = 0;
+    return VB_OK;
+}
+
 /* One forward of the chain. */
 static vb_err chain_step(vb__gate *g, vb_error *err) {
     struct vb__engine *e = g->e;
-    if (g->steps < 0) {
-        int32_t ids[PREFILL];
-        uint32_t s = 12345;
-        for (int32_t i = 0; i < PREFILL; i++) { /* any tokens do; they are the same on every machine */
-            s = s * 1664525u + 1013904223u;
-            ids[i] = (int32_t)((s >> 8) % (uint32_t)(e->model->cfg.vocab < 4096 ? e->model->cfg.vocab : 4096));
-        }
-        VB_TRY(vb__seq_create(e->model, e->pages, PREFILL + CHAIN + VB_LIMIT_DRAFT_WIDTH + 64, PREFILL, VB_LIMIT_DRAFT_WIDTH,
-                              &g->seq, err));
-        VB_TRY(run_rows(g, ids, PREFILL, PREFILL, err));
-        VB_TRY(vb__seq_commit(g->seq, PREFILL));
-        g->tokens[0] = argmax_row(e, 0);
-        VB_TRY(vb__seq_save(g->seq, &g->start));
-        vb__seq_hash(g->seq, g->state_after[0].b);
-        g->steps = 0;
-        return VB_OK;
-    }
+    if (g->steps < 0) return prefill_step(g, err);
     VB_TRY(run_rows(g, &g->tokens[g->steps], 1, 1, err));
     VB_TRY(vb__seq_commit(g->seq, 1));
     g->logits[g->steps] = hash_row(e, 0);
@@ -234,7 +256,8 @@ static void work(vb__gate *g, int32_t width) {
     vb_error err = {0};
     vb_err code;
     double t0 = vb__now();
-    if (g->steps < CHAIN) {
+    bool chain = g->steps < CHAIN;
+    if (chain) {
         code = chain_step(g, &err);
     } else {
         if (g->width != width) {
@@ -250,7 +273,8 @@ static void work(vb__gate *g, int32_t width) {
     }
     double took = vb__now() - t0;
     g->spent += took;
-    if (g->steps > 0) g->forward_s = took; /* not the prefill */
+    g->forward_s = took;
+    if (chain) g->chain_s += took;
     if (code != VB_OK) {
         vb__log(VB_LOG_WARN, "gate", "width=%d not checked: %s", width, err.text[0] != '\0' ? err.text : vb_err_message(code));
         g->state[width] = VB_GATE_DECLINED;
@@ -258,33 +282,52 @@ static void work(vb__gate *g, int32_t width) {
     }
 }
 
-/* Forwards still to come before a width has its answer: the rest of the chain, then its blocks. */
+/* Forwards still to come before a width has its answer: the rest of the prefill and of the chain, then its blocks. */
 static double forwards_left(const vb__gate *g, int32_t width) {
     int32_t blocks = width - (g->width == width ? g->next_accept : 0);
-    return (CHAIN - g->steps) + 1.5 * blocks;
+    return (PREFILL - g->prefilled) / PIECE + (CHAIN - (g->steps < 0 ? 0 : g->steps)) + 1.5 * blocks;
 }
 
 /* The first budget is only spent on a check that it can finish: an answer on a slow machine should not pay for nothing. */
 static bool in_budget(const vb__gate *g, int32_t width) {
-    if (g->spent < budget_share * (vb__now() - g->opened)) return true;
-    return g->spent + forwards_left(g, width) * g->forward_s < budget_first;
+    if (g->spent < g->budget_share * (vb__now() - g->opened)) return true;
+    return g->spent + forwards_left(g, width) * g->forward_s < g->budget_first;
 }
 
 static bool usable(const vb__gate *g, int32_t w) {
     return g->state[w] == VB_GATE_PASSED || (g->state[w] == VB_GATE_DECLINED && g->allow_inexact);
 }
 
-int32_t vb__gate_width(vb__gate *g, int32_t width) {
-    while (width > 1 && g->state[width] == VB_GATE_UNKNOWN && in_budget(g, width)) work(g, width);
-    /* Pages and states of the check are given back when nothing is half done. */
-    bool open = false;
+/* Said once: a drafter that was asked for does not stay away in silence. */
+static void say_waiting(vb__gate *g, int32_t width) {
+    if (g->said_waiting) return;
+    g->said_waiting = true;
+    vb__log(VB_LOG_INFO, "gate", "width=%d waits for its check, about %.0f s of work in %.0f%% of the time: narrower blocks serve until then; "
+            "verbatim tune or verify checks every width at once", width, forwards_left(g, width) * g->forward_s, 100 * g->budget_share);
+}
+
+/* Pages and states of the check are given back when no width needs them, or when no answer is awaited and they are soon made again. */
+static void give_back(vb__gate *g) {
+    bool open = false, awaited = g->width != 0 || g->state[g->wanted] == VB_GATE_UNKNOWN;
     for (int32_t w = 2; w <= VB_LIMIT_DRAFT_WIDTH; w++) open = open || g->state[w] == VB_GATE_UNKNOWN;
-    if (g->width == 0 && g->seq != NULL && (!open || !in_budget(g, VB_LIMIT_DRAFT_WIDTH))) chain_free(g);
+    if (g->seq != NULL && (!open || (!awaited && g->chain_s < chain_cheap && !in_budget(g, VB_LIMIT_DRAFT_WIDTH)))) chain_free(g);
+}
+
+int32_t vb__gate_width(vb__gate *g, int32_t width) {
+    if (width > 1 && g->state[width] == VB_GATE_UNKNOWN) g->wanted = width;
+    /* Behind the first budget a piece at a time, however long the engine was idle before: a round waits for one forward more. */
+    bool more = true;
+    while (more && width > 1 && g->state[width] == VB_GATE_UNKNOWN && in_budget(g, width)) {
+        work(g, width);
+        more = g->spent < g->budget_first;
+    }
+    if (width > 1 && g->state[width] == VB_GATE_UNKNOWN) say_waiting(g, width);
+    give_back(g);
     while (width > 1 && !usable(g, width)) width--;
     return width;
 }
 
-vb__gate_state vb__gate_get(const vb__gate *g, int32_t width) { return width <= 1 ? VB_GATE_PASSED : g->state[width]; }
+vb__gate_state vb__gate_get(const vb__gate *g, int32_t width) { return g->state[width]; }
 
 vb_err vb__gate_check(vb__gate *g, int32_t width, bool fresh, vb__gate_state *out, vb_error *err) {
     if (width < 2 || width > VB_LIMIT_DRAFT_WIDTH)

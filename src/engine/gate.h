@@ -22,6 +22,8 @@ typedef enum vb__gate_state { VB_GATE_UNKNOWN, VB_GATE_PASSED, VB_GATE_DECLINED 
 /* Reads the memo. Allocates what the checks need only when one runs. */
 VB_MUST_USE vb_err vb__gate_create(struct vb__engine *e, vb__gate **out, vb_error *err);
 void vb__gate_destroy(vb__gate *g);
+/* Seconds that checks may take at once, and the share of the time since creation that they may take in all; 2 and 0.02 unless set. */
+void vb__gate_budget(vb__gate *g, double first, double share);
 /* The largest width not above `width` that may be used now; works on unknown ones (the widest wanted first) while the budget
  * lasts. 1: plain decode. */
 int32_t vb__gate_width(vb__gate *g, int32_t width);

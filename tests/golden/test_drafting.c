@@ -1,6 +1,7 @@
 /* Drafting cannot change the text: every drafter at every width gives the logits hash of plain decode, greedy and at a
  * temperature; state after blocks of every accept length is the stepped state; the gate passes every width here and declines one
  * when a fault is planted. */
+#include "base/clock.h"
 #include "base/fault.h"
 #include "engine/drafting.h"
 #include "engine/gate.h"
@@ -167,6 +168,29 @@ static void gate_catches_planted_faults(void **state) {
     }
 }
 
+/* On a slow machine the first budget is soon spent; then the check goes on in its share of the time, and keeps what it has. */
+static void gate_goes_on_where_it_stopped(void **state) {
+    (void)state;
+    char fresh[] = "/tmp/vb_test_XXXXXX", *old = strdup(getenv("VERBATIM_HOME"));
+    assert_non_null(mkdtemp(fresh)); /* no memo */
+    assert_int_equal(setenv("VERBATIM_HOME", fresh, 1), 0);
+    vb_model *m = open_model("mtp", 8);
+    vb__gate *g = vb__drafting_gate(m->engine);
+    vb__gate_budget(g, 0, 0.2);
+    double t0 = vb__now();
+    assert_int_equal(vb__gate_width(g, 8), 1); /* one piece of work */
+    int32_t calls = 1;
+    while (vb__gate_width(g, 8) != 8) {
+        if (vb__now() - t0 > 10) fail_msg("no answer after %d calls", calls);
+        calls++;
+    }
+    printf("width 8 after %d calls, %.2f s\n", calls, vb__now() - t0);
+    assert_int_equal(vb__gate_get(g, 7), VB_GATE_UNKNOWN);
+    vb_model_close(m);
+    assert_int_equal(setenv("VERBATIM_HOME", old, 1), 0);
+    free(old);
+}
+
 static void a_failing_drafter_costs_no_text(void **state) {
     (void)state;
     vb_result want, got;
@@ -191,6 +215,7 @@ int main(void) {
         cmocka_unit_test(rollback_at_every_accept_length),
         cmocka_unit_test(every_drafter_and_width),
         cmocka_unit_test(gate_catches_planted_faults),
+        cmocka_unit_test(gate_goes_on_where_it_stopped),
         cmocka_unit_test(a_failing_drafter_costs_no_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
