@@ -36,7 +36,7 @@ def serve(args, options, folder, commit):
         j = json.loads(run.stdout)
         append(os.path.join(folder, 'serve.csv'), SERVE_COLUMNS,
                [dict({c: a[c] for c in SERVE_COLUMNS if c in a}, date=datetime.date.today().isoformat(), commit=commit, machine=args.machine,
-                     level=level or '', model=os.path.basename(model), tokens=j['tokens'], repeats=j['repeats']) for a in j['arms']])
+                     level=(level or '') + ('+vnni' if j.get('vnni') else ''), model=os.path.basename(model), tokens=j['tokens'], repeats=j['repeats']) for a in j['arms']])
         print(f"{level or 'the level of the CPU'}: eight requests together {j['eight_to_one']:.2f} times the tokens per second of one")
 
 
@@ -60,7 +60,7 @@ def main():
         j = json.loads(run.stdout)
         wide = next(w for w in j['widths'] if w['rows'] == 16)
         row = dict({c: j[c] for c in COLUMNS if c in j}, date=datetime.date.today().isoformat(), commit=commit,
-                   geometry=os.path.basename(j['geometry']),
+                   level=j['level'] + ('+vnni' if j.get('vnni') else ''), geometry=os.path.basename(j['geometry']),
                    decode_tokens_per_s=j['decode']['tokens_per_s'], decode_gb_per_s=j['decode']['gb_per_s'],
                    percent_of_read=j['decode']['percent_of_read'], rows16_seconds=wide['seconds'], rows16_ratio=wide['ratio'],
                    rows16_factor=wide['factor'], prefill_tokens_per_s=j['prefill']['tokens_per_s'],

@@ -27,6 +27,7 @@ static bool amx_permission(void) {
 }
 
 static int detected = -1; /* level, or -2 without FMA3 */
+static bool vnni;         /* AVX-VNNI: vpdpbusd on ymm */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void detect(void) {
@@ -39,6 +40,7 @@ static void detect(void) {
     detected = VB_CPU_C;
     if (!__get_cpuid_count(7, 0, &a, &b7, &c7, &d7) || !has(b7, 5) || !f16c) return;
     detected = VB_CPU_AVX2;
+    vnni = __get_cpuid_count(7, 1, &a, &b, &c, &d) && has(a, 4);
     bool avx512 = has(b7, 16) && has(b7, 17) && has(b7, 30) && has(b7, 31) && has(c7, 1) && has(c7, 11);
     if (!avx512 || (xcr & 0xe6) != 0xe6) return;
     detected = VB_CPU_AVX512;
@@ -55,10 +57,18 @@ vb_err vb__cpu_detect(vb__cpu_level *out, vb_error *err) {
     return VB_OK;
 }
 
+bool vb__cpu_vnni(void) {
+    const char *use = getenv("VERBATIM_VNNI");
+    (void)pthread_once(&once, detect);
+    return vnni && (use == NULL || strcmp(use, "0") != 0);
+}
+
 vb_err vb__cpu_select(vb__cpu_level *out, vb_error *err) {
     vb__cpu_level best;
     VB_TRY(vb__cpu_detect(&best, err));
-    const char *want = getenv("VERBATIM_CPU");
+    const char *want = getenv("VERBATIM_CPU"), *use = getenv("VERBATIM_VNNI");
+    if (use != NULL && use[0] != '\0' && strcmp(use, "0") != 0 && strcmp(use, "1") != 0)
+        return vb__fail(err, VB_E_ARGUMENT, "VERBATIM_VNNI: '%.20s', expected 0 or 1", use);
     if (want == NULL || want[0] == '\0') {
         *out = best;
         return VB_OK;

@@ -26,6 +26,7 @@ static const struct {
     const char *name, *what;
 } g_env[] = {
     {"VERBATIM_CPU", "c|avx2|avx512|amx: a CPU level not above the machine's; the result does not change"},
+    {"VERBATIM_VNNI", "0: level avx2 does without AVX-VNNI, on a CPU that has it; the result does not change"},
     {"VERBATIM_HOME",
      "where models, measurements and memos are kept; default $XDG_CACHE_HOME/verbatim or ~/.cache/verbatim"},
     {"VERBATIM_ALLOW_INEXACT",

@@ -25,8 +25,8 @@ static void table(vb__buffer *b, const json_t *j) {
         s[k] = json_string_value(json_object_get(j, keys[k]));
         if (s[k] == NULL) s[k] = "?";
     }
-    (void)vb__buffer_printf(b, "%s, weights %s, %d-bit activations; level %s, %d threads, %s\n", s[0], s[1],
-                            (int)number(j, "activations"), s[2], (int)number(j, "threads"), s[3]);
+    (void)vb__buffer_printf(b, "%s, weights %s, %d-bit activations; level %s%s, %d threads, %s\n", s[0], s[1],
+                            (int)number(j, "activations"), s[2], json_is_true(json_object_get(j, "vnni")) ? " with VNNI" : "", (int)number(j, "threads"), s[3]);
     (void)vb__buffer_printf(b, "limits    read %.1f GB/s (spread %.0f%%), contract %.0f GMAC/s (spread %.0f%%)\n",
                             number(j, "read_gb_per_s"), 100 * number(spread, "read"), number(j, "contract_gops"),
                             100 * number(spread, "contract"));

@@ -15,8 +15,9 @@ void vb__device_key(const vb__engine *e, char *buf, size_t size) {
     (void)snprintf(device, sizeof device, "%s", vb__cpu_brand());
     for (char *p = device; *p != '\0'; p++)
         if (*p <= ' ') *p = '_';
-    (void)snprintf(buf, size, "%s/contract%d/a%d/%s/%s/%s/gcc%d.%d", e->fingerprint, VB_CONTRACT, e->activations,
-                   vb__cpu_level_name(e->level), device, VB_VERSION, __GNUC__, __GNUC_MINOR__);
+    const char *more = e->level == VB_CPU_AVX2 && vb__cpu_vnni() ? "+vnni" : "";
+    (void)snprintf(buf, size, "%s/contract%d/a%d/%s%s/%s/%s/gcc%d.%d", e->fingerprint, VB_CONTRACT, e->activations,
+                   vb__cpu_level_name(e->level), more, device, VB_VERSION, __GNUC__, __GNUC_MINOR__);
 }
 
 vb_err vb__tuned_store(const vb__engine *e, int32_t kind, int32_t width, double ratio, vb_error *err) {

@@ -43,10 +43,8 @@ static inline double bench_read(vb__pool *pool) {
 }
 static inline double bench_contract(vb__cpu_level level, vb__pool *pool) {
     if (bench_threads != 1) return vb__contract_gops(level, pool);
-    vb__contract_loop_fn *const loops[] = {vb__contract_loop_ref, vb__contract_loop_avx2, vb__contract_loop_avx512,
-                                           vb__contract_loop_amx};
     double t = bench_now();
-    int64_t macs = loops[level](100000);
+    int64_t macs = vb__contract_loop(level)(100000);
     return (double)macs / (bench_now() - t) / 1e9;
 }
 

@@ -44,12 +44,13 @@ static inline float value(int kind) {
 
 static vb__cpu_level best_level;
 
-/* Levels present; prints the others as skipped, once. */
+/* Levels present, and not above VERBATIM_CPU; prints the others as skipped, once. */
 static inline int levels(void) {
     vb_error err;
-    if (vb__cpu_detect(&best_level, &err) != VB_OK) exit(77);
+    if (vb__cpu_select(&best_level, &err) != VB_OK) exit(77);
+    printf("level avx2 with%s AVX-VNNI\n", vb__cpu_vnni() ? "" : "out");
     for (int l = (int)best_level + 1; l < VB_CPU_LEVELS; l++)
-        printf("skipped: level %s (not on this CPU)\n", vb__cpu_level_name((vb__cpu_level)l));
+        printf("skipped: level %s (not asked for, or not on this CPU)\n", vb__cpu_level_name((vb__cpu_level)l));
     return (int)best_level + 1;
 }
 

@@ -8,7 +8,7 @@ static void linear_kernels(vb__kernels *k, vb__cpu_level level) {
     k->linear_bf16 = vb__linear_bf16_ref;
     if (level < VB_CPU_AVX2) return;
     k->act_quant = vb__act_quant_avx2;
-    k->linear_q = vb__linear_q_avx2;
+    k->linear_q = vb__cpu_vnni() ? vb__linear_q_avxvnni : vb__linear_q_avx2;
     k->linear_bf16 = vb__linear_bf16_avx2;
     if (level < VB_CPU_AVX512) return;
     k->act_quant = vb__act_quant_avx512;

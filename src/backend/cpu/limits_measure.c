@@ -61,10 +61,14 @@ static void contract_items(void *ctx, int32_t begin, int32_t end, int32_t thread
     for (int32_t i = begin; i < end; i++) j->macs += j->fn(j->iterations);
 }
 
-double vb__contract_gops(vb__cpu_level level, vb__pool *pool) {
+vb__contract_loop_fn *vb__contract_loop(vb__cpu_level level) {
     static vb__contract_loop_fn *const loops[VB_CPU_LEVELS] = {vb__contract_loop_ref, vb__contract_loop_avx2,
                                                                vb__contract_loop_avx512, vb__contract_loop_amx};
-    contract_job j = {.fn = loops[level], .iterations = 1000};
+    return level == VB_CPU_AVX2 && vb__cpu_vnni() ? vb__contract_loop_avxvnni : loops[level];
+}
+
+double vb__contract_gops(vb__cpu_level level, vb__pool *pool) {
+    contract_job j = {.fn = vb__contract_loop(level), .iterations = 1000};
     int32_t items = 16 * vb__pool_threads(pool);
     double best = 0.0;
     for (int i = 0; i < 5; i++) {

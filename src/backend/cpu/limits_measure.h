@@ -15,7 +15,10 @@ double vb__contract_gops(vb__cpu_level level, vb__pool *pool);
 
 /* One thread's loop of a level; returns the multiply-accumulates done. */
 typedef int64_t vb__contract_loop_fn(int32_t iterations);
-vb__contract_loop_fn vb__contract_loop_ref, vb__contract_loop_avx2, vb__contract_loop_avx512, vb__contract_loop_amx;
+vb__contract_loop_fn vb__contract_loop_ref, vb__contract_loop_avx2, vb__contract_loop_avxvnni, vb__contract_loop_avx512, vb__contract_loop_amx;
+
+/* The loop for what kernels of this level use here. */
+vb__contract_loop_fn *vb__contract_loop(vb__cpu_level level);
 
 /* Reads `bytes` (a multiple of 512) from p, 64-byte aligned; the value only keeps the loads alive. */
 typedef uint64_t vb__read_loop_fn(const uint8_t *p, int64_t bytes);

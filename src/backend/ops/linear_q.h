@@ -63,6 +63,6 @@ typedef struct vb__linear_q_args {
 /* Panels p0 .. p1-1 for all rows. */
 #define VB_LINEAR_Q_ARGS const vb__linear_q_args *g, int32_t p0, int32_t p1
 typedef void vb__linear_q_fn(VB_LINEAR_Q_ARGS);
-vb__linear_q_fn vb__linear_q_ref, vb__linear_q_avx2, vb__linear_q_avx512, vb__linear_q_amx;
+vb__linear_q_fn vb__linear_q_ref, vb__linear_q_avx2, vb__linear_q_avxvnni, vb__linear_q_avx512, vb__linear_q_amx;
 
 #endif
