@@ -37,14 +37,7 @@ static inline float vb__scale_read(const void *p, int64_t i, vb__scale_kind kind
     return kind == VB_SCALE_BF16 ? vb__from_bf16(h) : vb__f16_widen(h);
 }
 
-/* Code (offset not yet taken back), scale and bias of output o at input k. */
-static inline int32_t vb__qpanels_code(const vb__qpanels *w, int32_t o, int32_t k) {
-    const uint8_t *u = w->data + o / VB_PANEL * w->panel_stride + (int64_t)(k / w->unit) * w->unit_bytes;
-    int32_t ku = k % w->unit, lane = o % VB_PANEL;
-    if (w->code_bits == 8) return u[ku / 4 * 64 + lane * 4 + ku % 4];
-    uint8_t b = u[ku / 8 * 64 + lane * 4 + ku % 4];
-    return ku % 8 < 4 ? b & 15 : b >> 4;
-}
+/* Scale or bias of output o at input k. */
 static inline float vb__qpanels_scale(const vb__qpanels *w, int32_t o, int32_t k, int32_t bias) {
     const uint8_t *u = w->data + o / VB_PANEL * w->panel_stride + (int64_t)(k / w->unit) * w->unit_bytes;
     const uint8_t *s = u + w->codes_bytes + k % w->unit / w->group * w->scale_stride;

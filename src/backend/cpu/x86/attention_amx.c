@@ -59,8 +59,9 @@ static inline void ask(scratch *s) {
     s->lines -= n;
 }
 
-/* Scores of 16 lanes: four tiles of keys at once. */
+/* Scores of 16 lanes: four tiles of keys at once, or one, two or three where nobody sees more. */
 static void scores_one(scratch *work, const uint8_t *q, const uint8_t *k, int32_t dim, float *s) {
+    const int32_t tiles = (work->lanes.end + 15) / 16;
     int64_t tile = dim * 32;
     VB_TILE_ZERO(0);
     VB_TILE_ZERO(1);
@@ -70,13 +71,16 @@ static void scores_one(scratch *work, const uint8_t *q, const uint8_t *k, int32_
         VB_TILE_LOAD(4, q, QS);
         VB_TILE_LOAD(6, k, 64);
         VB_TILE_DPBF16(0, 4, 6);
+        ask(work);
+        if (tiles < 2) continue;
         VB_TILE_LOAD(7, k + tile, 64);
         VB_TILE_DPBF16(1, 4, 7);
+        if (tiles < 3) continue;
         VB_TILE_LOAD(6, k + 2 * tile, 64);
         VB_TILE_DPBF16(2, 4, 6);
+        if (tiles < 4) continue;
         VB_TILE_LOAD(7, k + 3 * tile, 64);
         VB_TILE_DPBF16(3, 4, 7);
-        ask(work);
     }
     VB_TILE_STORE(0, s, SS * 4);
     VB_TILE_STORE(1, s + 16, SS * 4);
@@ -86,8 +90,9 @@ static void scores_one(scratch *work, const uint8_t *q, const uint8_t *k, int32_
 
 /* Scores of 32 lanes: two tiles of keys at once. */
 static void scores_two(scratch *work, const uint8_t *q, const uint8_t *k, int32_t dim, float *s) {
+    const int32_t halves = work->lanes.end > 32 ? 2 : 1;
     int64_t tile = dim * 32;
-    for (int32_t half = 0; half < 2; half++, s += 32) {
+    for (int32_t half = 0; half < halves; half++, s += 32) {
         const uint8_t *a = q, *b = k + half * 2 * tile;
         VB_TILE_ZERO(0);
         VB_TILE_ZERO(1);
@@ -140,7 +145,7 @@ static inline void fold_columns(const float *ob, const attn_lanes *f, int32_t la
 static void values(scratch *s, int32_t lane, int32_t lanes, const uint8_t *v, int64_t vs, int32_t tiles,
                    float *o, int64_t os, bool copy) {
     const uint8_t *p = s->p + lane * PS;
-    bool two = lanes > 16;
+    const bool two = lanes > 16, whole = s->lanes.end > 32; /* the second half of the keys is seen by somebody */
     VB_TILE_LOAD(4, p, PS);
     VB_TILE_LOAD(5, p + 64, PS);
     if (two) {
@@ -154,12 +159,14 @@ static void values(scratch *s, int32_t lane, int32_t lanes, const uint8_t *v, in
             VB_TILE_ZERO(0);
             VB_TILE_LOAD(6, b, vs);
             VB_TILE_DPBF16(0, 4, 6);
-            VB_TILE_LOAD(7, b + 16 * vs, vs);
-            VB_TILE_DPBF16(0, 5, 7);
+            if (whole) {
+                VB_TILE_LOAD(7, b + 16 * vs, vs);
+                VB_TILE_DPBF16(0, 5, 7);
+            }
             if (two) {
                 VB_TILE_ZERO(1);
                 VB_TILE_DPBF16(1, 2, 6);
-                VB_TILE_DPBF16(1, 3, 7);
+                if (whole) VB_TILE_DPBF16(1, 3, 7);
             }
             VB_TILE_STORE(0, c, 64);
             if (two) VB_TILE_STORE(1, c + 256, 64);

@@ -140,8 +140,8 @@ __attribute__((always_inline)) static inline void multiply_all(const product *al
     }
 }
 
-static void scores(const product *p, int32_t lanes) {
-    multiply_all(p, lanes, 4, QS, SCORES);
+static void scores(const product *p, int32_t lanes, int32_t tiles) {
+    multiply_all(p, lanes, tiles, QS, SCORES);
 }
 static void values_copy(const product *p, int32_t lanes, int32_t tiles) {
     multiply_all(p, lanes, tiles, PS, COPY);
@@ -198,14 +198,14 @@ static void one_block(const vb__attn_tile *t, scratch *s, int32_t b, int32_t nex
     const uint8_t *k = t->pages[b] + t->k_off, *v = k + 128 * dim;
     product qk = {
         .a = s->q, .b = k, .bs = 64, .bt = dim * 32, .pairs = dim / 2, .c = s->s, .cs = PS, .ahead = v};
-    scores(&qk, lanes);
+    scores(&qk, lanes, (s->lanes.end + 15) / 16);
     softmax(t, s, lanes);
     attn_fold_factors(&s->lanes, 0, lanes, part, part + vb__attn_round16(lanes), first);
     product pv = {.a = s->s,
                   .b = v,
                   .bs = dim * 4,
                   .bt = 64,
-                  .pairs = 32,
+                  .pairs = (s->lanes.end + 1) / 2,
                   .c = vb__attn_part_o(part, lanes, 0, dim),
                   .cs = vb__attn_o_stride(dim),
                   .alpha = s->lanes.alpha,

@@ -13,6 +13,8 @@ typedef struct attn_lanes {
     uint64_t seen[VB_ATTN_LANES]; /* visible keys of the block, bit j key j */
     int32_t all_lo, all_hi;       /* keys that every lane sees */
     bool all;                     /* seen is all ones in every lane */
+    int32_t end;                  /* keys of the block behind the last one that a lane sees: their p are +0, and what is not
+                                   * added for them changes at most the sign of a zero (ops/attention.h) */
 } attn_lanes;
 
 /* Scores are multiplied by a scale that is positive and normal: then the largest score is the product of the largest dot,
@@ -42,11 +44,13 @@ static inline bool attn_lanes_block(attn_lanes *s, int32_t lanes, int32_t b) {
     bool all = s->all_lo <= b * VB_ATTN_BLOCK && s->all_hi >= (b + 1) * VB_ATTN_BLOCK;
     if (all && s->all) return true;
     s->all = all;
+    s->end = 0;
     for (int32_t i = 0; i < lanes; i++) {
         int32_t lo = s->lo[i] - b * VB_ATTN_BLOCK, hi = s->hi[i] - b * VB_ATTN_BLOCK;
         uint64_t above = hi >= 64 ? ~0ull : hi <= 0 ? 0 : (1ull << hi) - 1;
         uint64_t below = lo >= 64 ? ~0ull : lo <= 0 ? 0 : (1ull << lo) - 1;
         s->seen[i] = above & ~below;
+        if (hi > s->end) s->end = hi < VB_ATTN_BLOCK ? hi : VB_ATTN_BLOCK;
         any |= s->seen[i];
     }
     return any != 0;

@@ -87,7 +87,10 @@ VB_INLINE void take(form f, int high, int k, const uint8_t *codes, uint8_t *byte
 }
 
 VB_INLINE void ask(form f, int high, int k, const uint8_t *codes, const uint8_t *next) {
-    if (f == PACKED && k % 8 == 0) prefetch(codes + k * 8 + VB_AHEAD);
+    if (f == PACKED && k % 8 == 0) {
+        _mm_prefetch((const char *)codes + k * 8 + VB_FAR, _MM_HINT_T1);
+        prefetch(codes + k * 8 + VB_NEAR);
+    }
     if (f == BYTES && !high) prefetch(codes + k * VB_PANEL + VB_AHEAD);
     if (leaves(f) && f == WIDE) prefetch(next + k * VB_PANEL);
     if (f == FIRST && k % 8 == 4) prefetch(next + k * 8 - 32);
