@@ -168,18 +168,19 @@ typedef struct place {
  * first few segments of it, is never used. */
 static void make_places(const vb__linear_q_args *g, int32_t seg, int32_t group, int32_t look, place *places) {
     const vb__qpanels *w = g->w;
-    const int32_t segs = w->k / seg, per_slice = VB_SLICE / seg, per_unit = w->unit / seg, nb = g->x->rows;
-    const int32_t seg_bytes = seg * VB_PANEL * w->code_bits / 8;
-    int32_t i = 0;
-    for (int32_t from = 0; i < group * segs + look; from += group)
+    const int32_t segs = w->k / seg, per_slice = VB_SLICE / seg, nb = g->x->rows, a_step = nb * seg * g->x->planes;
+    const int32_t seg_bytes = seg * VB_PANEL * w->code_bits / 8, stride = (int32_t)w->panel_stride;
+    const int32_t two = w->unit > seg, shared = w->group > seg; /* segments of a unit; of its scales */
+    place *at = places, *end = places + group * segs + look;
+    for (int32_t from = 0; at < end; from += group * stride)
         for (int32_t k0 = 0; k0 < segs; k0 += per_slice)
-            for (int32_t p = from; p < from + group; p++)
-                for (int32_t k = k0; k < segs && k < k0 + per_slice && i < group * segs + look; k++, i++) {
-                    int32_t unit = p * (int32_t)w->panel_stride + k / per_unit * w->unit_bytes, in = k % per_unit;
-                    places[i].codes = unit + in * seg_bytes;
-                    places[i].scales = unit + w->codes_bytes + in / (w->group > seg ? 2 : 1) * w->scale_stride;
-                    places[i].a = k * nb * seg * g->x->planes;
-                    places[i].dd = k * 2 * nb;
+            for (int32_t p = 0, panel = from; p < group; p++, panel += stride)
+                for (int32_t k = k0; k < segs && k < k0 + per_slice && at < end; k++, at++) {
+                    int32_t unit = panel + (k >> two) * w->unit_bytes, in = k & two;
+                    at->codes = unit + in * seg_bytes;
+                    at->scales = unit + w->codes_bytes + (in >> shared) * w->scale_stride;
+                    at->a = k * a_step;
+                    at->dd = k * 2 * nb;
                 }
 }
 
