@@ -12,7 +12,7 @@ enum {
     PASS_BYTES = 768 << 10,    /*   bytes of its quantised input, so that it stays in L2 */
     FORMS = 4,                 /* of an input: bf16, and quantised in groups of 16, 32 and 64 */
     GRAIN = 4,                 /* panels of the smallest share of a thread */
-    PREPARE_CELLS = 4096,      /* of an input that a thread norms and quantises at a time */
+    PREPARE_CELLS = 12288,     /* of an input that a thread norms and quantises at a time */
     BEST_ROWS = 64,            /* rows of one pass of linear_argmax */
     BEST_PANELS = 128,         /* panels made at most before their argmax is taken, and */
     BEST_BYTES = 128 << 10,    /*   bytes of them, so that they lie in L2 */
