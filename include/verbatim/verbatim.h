@@ -64,7 +64,7 @@ typedef bool vb_progress_fn(void *user, const char *phase, int64_t done, int64_t
 
 typedef struct vb_model_options {
     const char *path;          /* folder of the model; required */
-    int32_t threads;           /* exactly this many; 0: one per allowed CPU */
+    int32_t threads;           /* exactly this many; 0: one per core that the process may use, within its CPU quota */
     int32_t activations;       /* 8 or 16 */
     const char *level;         /* "c", "avx2", "avx512", "amx", not above what VERBATIM_CPU or the CPU allow; NULL: that */
     int64_t ctx;               /* positions per request; 0: the trained length, lowered to what fits memory */

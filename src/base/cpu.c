@@ -1,7 +1,6 @@
 #include "base/cpu.h"
 #include <cpuid.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,16 +81,6 @@ vb_err vb__cpu_select(vb__cpu_level *out, vb_error *err) {
         return VB_OK;
     }
     return vb__fail(err, VB_E_ARGUMENT, "VERBATIM_CPU: unknown level '%s', expected c, avx2, avx512 or amx", want);
-}
-
-int32_t vb__cpu_count(void) {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) {
-        long n = sysconf(_SC_NPROCESSORS_ONLN);
-        return n < 1 ? 1 : (int32_t)n;
-    }
-    int n = CPU_COUNT(&set);
-    return n < 1 ? 1 : n;
 }
 
 const char *vb__cpu_brand(void) {

@@ -22,8 +22,10 @@ VB_MUST_USE vb_err vb__cpu_select(vb__cpu_level *out, vb_error *err);
 /* Whether kernels of level AVX2 may use AVX-VNNI: the CPU has it, and VERBATIM_VNNI is not 0. */
 bool vb__cpu_vnni(void);
 const char *vb__cpu_level_name(vb__cpu_level level); /* "c", "avx2", "avx512", "amx" */
-/* CPUs in the affinity mask, at least 1. */
+/* CPUs in the affinity mask, but no more than the CPU quota of the process's cgroups; at least 1 (base/cpu_count.h). */
 int32_t vb__cpu_count(void);
+/* Cores of the CPUs in the affinity mask, with the same bound: how many threads to use when nobody says. */
+int32_t vb__cpu_cores(void);
 /* Brand string of the CPU, for benchmark records; static. */
 const char *vb__cpu_brand(void);
 

@@ -25,7 +25,7 @@ static const vb__opt g_opts[] = {
     {"weights", 0, VB_OPT_CHOICE, "q4|q8|bf16", AT(weights), 0, 0, NULL,
      "With --geometry: the kind of weights; default q4"},
     {"threads", 't', VB_OPT_INT, "N", AT(threads), 1, 1024, "VERBATIM_THREADS",
-     "Exactly N threads; by default one per CPU allowed"},
+     "Exactly N threads; by default one per core that the process may use"},
     {"ctx", 'c', VB_OPT_INT, "N", AT(ctx), 1, VB_LIMIT_CONTEXT, NULL,
      "Context depth at which decode and widths are measured; default 1024"},
     {"prefill", 0, VB_OPT_INT, "N", AT(prefill), 1, 1 << 20, NULL,

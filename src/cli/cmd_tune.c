@@ -28,7 +28,7 @@ static const vb__opt g_opts[] = {
      "A prompt of yours (repeatable); without any, built-in ones"},
     {"tokens", 'n', VB_OPT_INT, "N", AT(tokens), 16, 1024, NULL, "Tokens of an answer; default 128"},
     {"threads", 't', VB_OPT_INT, "N", AT(threads), 1, 1024, "VERBATIM_THREADS",
-     "Exactly N threads; by default one per CPU allowed"},
+     "Exactly N threads; by default one per core that the process may use"},
     {"activations", 0, VB_OPT_CHOICE, "8|16", AT(activations), 0, 0, "VERBATIM_ACTIVATIONS",
      "Bits of an activation in quantised products; default 8"},
     {0}};

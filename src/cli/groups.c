@@ -15,7 +15,7 @@ const vb__opt vb__model_opts[] = {
     {"model", 'm', VB_OPT_STRING, "MODEL", AT(model), 0, 0, "VERBATIM_MODEL",
      "A model folder, a GGUF file, or owner/name in the model store; without it, the embedded model"},
     {"threads", 't', VB_OPT_INT, "N", AT(threads), 1, 1024, "VERBATIM_THREADS",
-     "Exactly N threads, also above the number of cores; by default one per CPU allowed"},
+     "Exactly N threads, also above the number of cores; by default one per core that the process may use"},
     {"ctx", 'c', VB_OPT_INT, "N", AT(ctx), 1, VB_LIMIT_CONTEXT, "VERBATIM_CTX",
      "Context length in tokens; may exceed the trained length, with a warning. Default: the trained length, "
      "or what fits"},

@@ -162,7 +162,7 @@ vb_err vb__engine_open_source(const vb_model_options *o, const vb__weight_source
                         o->threads, o->parallel, o->prefill_chunk);
         goto out;
     }
-    e->threads = o->threads > 0 ? o->threads : vb__cpu_count();
+    e->threads = o->threads > 0 ? o->threads : vb__cpu_cores();
     e->activations = o->activations;
     e->parallel = o->parallel;
     e->prefill_chunk = o->prefill_chunk == 0 ? VB_PREFILL_CHUNK : o->prefill_chunk;

@@ -7,7 +7,7 @@ vb_err vb__footprint_scratch(const vb__model_config *c, int32_t threads, int32_t
     vb__cpu_level level;
     vb__backend *be;
     VB_TRY(vb__cpu_select(&level, err));
-    const vb__cpu_backend_options o = {.level = (int32_t)level, .threads = threads > 0 ? threads : vb__cpu_count(),
+    const vb__cpu_backend_options o = {.level = (int32_t)level, .threads = threads > 0 ? threads : vb__cpu_cores(),
                                        .activations = activations, .max_rows = VB_LIMIT_ROWS, .max_k = vb__model_max_k(c),
                                        .max_heads = c->heads, .max_head_dim = c->head_dim > 128 ? c->head_dim : 128};
     size_t before = vb__alloc_bytes(VB_TAG_SCRATCH);
