@@ -1,32 +1,36 @@
 #include "engine/memory.h"
-#include <stdio.h>
+#include "base/cgroup.h"
 #include <stdlib.h>
-#include <string.h>
 
-/* One number of a small system file; -1 when it is not there or not a number ("max"). */
-static int64_t read_number(const char *path, const char *key) {
-    FILE *f = fopen(path, "re");
-    if (f == NULL) return -1;
-    char line[256];
-    int64_t n = -1;
-    while (fgets(line, sizeof line, f) != NULL) {
-        size_t k = strlen(key);
-        if (strncmp(line, key, k) != 0) continue;
-        char *end;
-        long long v = strtoll(line + k, &end, 10);
-        if (end != line + k) n = v;
-        break;
-    }
-    (void)fclose(f);
-    return n;
+/* A number of a small system file; -1 when it is not there or not a number ("max"). */
+static int64_t number(const char *folder, const char *file, const char *key) {
+    char line[256], *end;
+    if (!vb__cgroup_line(folder, file, key, line, sizeof line)) return -1;
+    long long v = strtoll(line, &end, 10);
+    return end != line ? v : -1;
+}
+
+/* What is left under a group's limit. Cached files that nobody maps any more make room at once and count as free. */
+static void least_left(void *ctx, const char *folder, int version) {
+    int64_t *least = ctx, limit, used, cached;
+    limit = number(folder, version == 2 ? "memory.max" : "memory.limit_in_bytes", "");
+    used = number(folder, version == 2 ? "memory.current" : "memory.usage_in_bytes", "");
+    cached = number(folder, "memory.stat", version == 2 ? "inactive_file " : "total_inactive_file ");
+    if (limit < 0 || used < 0) return;
+    if (cached > 0) used = cached < used ? used - cached : 0;
+    int64_t left = used < limit ? limit - used : 0;
+    if (left < *least) *least = left;
+}
+
+int64_t vb__memory_left(const char *root) {
+    int64_t least = INT64_MAX / 4;
+    vb__cgroup_each(root, "memory", least_left, &least);
+    return least;
 }
 
 int64_t vb__memory_available(void) {
-    int64_t kb = read_number("/proc/meminfo", "MemAvailable:");
-    int64_t bytes = kb < 0 ? INT64_MAX / 4 : kb * 1024;
-    int64_t max = read_number("/sys/fs/cgroup/memory.max", ""), used = read_number("/sys/fs/cgroup/memory.current", "");
-    if (max >= 0 && used >= 0 && max - used < bytes) bytes = max - used;
-    return bytes < 0 ? 0 : bytes;
+    int64_t kb = number("/proc", "meminfo", "MemAvailable:"), left = vb__memory_left("");
+    return kb >= 0 && kb * 1024 < left ? kb * 1024 : left;
 }
 
 int64_t vb__memory_sequence(const vb__model *m, bool drafts) {

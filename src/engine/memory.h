@@ -3,9 +3,11 @@
 #define VB_ENGINE_MEMORY_H
 #include "model/model.h"
 
-/* Bytes that the system can give without swapping (MemAvailable, lowered to a cgroup's limit); a large number
- * when unknown. */
+/* Bytes that the system can give without swapping (MemAvailable, lowered to what the process's cgroups leave); a large
+ * number when unknown. */
 int64_t vb__memory_available(void);
+/* What the memory limits of the process's cgroup and those above it leave, version 2 or 1; `root`: base/cgroup.h. */
+int64_t vb__memory_left(const char *root);
 /* Fixed bytes of one sequence: recurrent state, conv tails and, with drafts, the two tapes. */
 int64_t vb__memory_sequence(const vb__model *m, bool drafts);
 /* Positions (a multiple of 64) whose pages fit into `bytes`. */

@@ -1,6 +1,8 @@
-/* How many CPUs and cores there are for the process, from trees of files as kernels and containers show them. */
+/* How many CPUs and cores and how much memory there are for the process, from trees of files as kernels and containers show
+ * them. */
 #include "base/cpu.h"
 #include "base/cpu_count.h"
+#include "engine/memory.h"
 #include "testdir.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,15 +25,18 @@ static void put(const testdir *d, const char *path, const char *text) {
     testdir_puts(d, path, text);
 }
 
-static int32_t quota_of(const file *files) {
+/* The CPU quota, or the memory left in MiB, -1 for no limit. */
+static int32_t bound_of(bool memory, const file *files) {
     testdir d;
     testdir_make(&d);
     for (; files->path != NULL; files++) put(&d, files->path, files->text);
-    int32_t got = vb__cpu_quota(d.path);
+    int64_t left = memory ? vb__memory_left(d.path) : 0;
+    int32_t got = !memory ? vb__cpu_quota(d.path) : left > INT32_MAX * (int64_t)1048576 ? -1 : (int32_t)(left / 1048576);
     testdir_remove(&d);
     return got;
 }
-#define QUOTA(...) quota_of((const file[]){__VA_ARGS__, {NULL, NULL}})
+#define QUOTA(...) bound_of(false, (const file[]){__VA_ARGS__, {NULL, NULL}})
+#define LEFT(...) bound_of(true, (const file[]){__VA_ARGS__, {NULL, NULL}})
 
 static void quotas(void **state) {
     (void)state;
@@ -74,6 +79,30 @@ static void quotas(void **state) {
     assert_int_equal(vb__cpu_quota("/nowhere"), 0);
 }
 
+static void memory(void **state) {
+    (void)state;
+    const file two = {"proc/self/cgroup", "0::/a/b\n"}, one = {"proc/self/cgroup", "4:memory:/c\n1:cpu:/\n0::/\n"};
+    assert_int_equal(LEFT(two), -1);
+    assert_int_equal(LEFT({"nothing", ""}), -1);
+    assert_int_equal(LEFT(two, {"sys/fs/cgroup/a/b/memory.max", "max\n"}, {"sys/fs/cgroup/a/b/memory.current", "4194304\n"}), -1);
+    assert_int_equal(LEFT(two, {"sys/fs/cgroup/a/b/memory.max", "104857600\n"}, {"sys/fs/cgroup/a/b/memory.current", "41943040\n"}), 60);
+    /* Files in the cache make room. */
+    assert_int_equal(LEFT(two, {"sys/fs/cgroup/a/b/memory.max", "104857600\n"}, {"sys/fs/cgroup/a/b/memory.current", "41943040\n"},
+                          {"sys/fs/cgroup/a/b/memory.stat", "anon 5\nfile 31457280\ninactive_file 20971520\nactive_file 7\n"}), 80);
+    /* The least of all levels */
+    assert_int_equal(LEFT(two, {"sys/fs/cgroup/a/b/memory.max", "104857600\n"}, {"sys/fs/cgroup/a/b/memory.current", "41943040\n"},
+                          {"sys/fs/cgroup/a/memory.max", "209715200\n"}, {"sys/fs/cgroup/a/memory.current", "178257920\n"}), 30);
+    /* Used beyond the limit; a container that shows the mount alone; version 1, with and without a limit */
+    assert_int_equal(LEFT(two, {"sys/fs/cgroup/a/b/memory.max", "1048576\n"}, {"sys/fs/cgroup/a/b/memory.current", "41943040\n"}), 0);
+    assert_int_equal(LEFT(two, {"sys/fs/cgroup/memory.max", "104857600\n"}, {"sys/fs/cgroup/memory.current", "1048576\n"}), 99);
+    assert_int_equal(LEFT(one, {"sys/fs/cgroup/memory/c/memory.limit_in_bytes", "104857600\n"},
+                          {"sys/fs/cgroup/memory/c/memory.usage_in_bytes", "10485760\n"},
+                          {"sys/fs/cgroup/memory/c/memory.stat", "inactive_file 1\ntotal_inactive_file 5242880\n"}), 95);
+    assert_int_equal(LEFT(one, {"sys/fs/cgroup/memory/c/memory.limit_in_bytes", "9223372036854771712\n"},
+                          {"sys/fs/cgroup/memory/c/memory.usage_in_bytes", "10485760\n"}), -1);
+    assert_int_equal(LEFT(two, {"sys/fs/cgroup/memory.max", "junk\n"}, {"sys/fs/cgroup/memory.current", "\n"}), -1);
+}
+
 static int32_t cores_of(const char *const *siblings, int32_t n, uint32_t mask) {
     testdir d;
     bool allowed[32];
@@ -114,6 +143,6 @@ static void here(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(quotas), cmocka_unit_test(cores), cmocka_unit_test(here)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(quotas), cmocka_unit_test(memory), cmocka_unit_test(cores), cmocka_unit_test(here)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
