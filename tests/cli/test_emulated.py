@@ -33,9 +33,10 @@ class Emulated(unittest.TestCase):
 
     def test_avx2_drafting(self):
         """The gate cannot end its check in its budget here: plain decode serves, nothing is declined, nothing waits for it."""
-        draft = self.same('Haswell', '-n', '6', '--draft', 'mtp', '--draft-width', '3', '--temp', '0.8', '--seed', '7')['draft']
+        answer = self.same('Haswell', '-n', '6', '--draft', 'mtp', '--draft-width', '3', '--temp', '0.8', '--seed', '7')
+        draft, timings = answer['draft'], answer['timings']
         self.assertEqual((draft['kind'], draft['declined'], draft['proposed']), ('mtp', [], 0))
-        self.assertLess(draft['seconds']['draft'], 20)
+        self.assertLess(draft['seconds']['draft'], 15 * timings['prefill_s'])  # 16 rows; the prompt is 3, the check 96 and more
 
     def test_before_fma(self):
         for cpu in ('Nehalem', 'SandyBridge'):

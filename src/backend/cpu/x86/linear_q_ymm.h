@@ -3,6 +3,10 @@
  * Up to GROUP int8 rows share a pass over the 16 outputs of a panel: their sums lie in registers, float chains in memory. The
  * first pass unpacks as it goes and leaves codes and scales for the others. Whatever is not a product is kept small in the
  * loops, address arithmetic above all, and prefetches lie between the products, never in a row. */
+#ifndef VB_KERNEL
+#define VB_VNNI 0
+#define VB_KERNEL vb__linear_q_avx2
+#endif
 #include "backend/cpu/x86/linear_slice.h"
 #include <immintrin.h>
 
