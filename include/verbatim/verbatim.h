@@ -90,6 +90,7 @@ typedef struct vb_model_info {
     const char *klass;         /* numerics class: "cpu" */
     const char *level;         /* "c", "avx2", "avx512", "amx" */
     int32_t contract, activations, threads;
+    bool vnni; /* level avx2 uses AVX-VNNI */
     int32_t vocab;             /* width of a logit row */
     int64_t ctx, trained_ctx;
     int64_t weight_bytes, state_bytes, kv_bytes_per_token, workspace_bytes;

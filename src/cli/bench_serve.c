@@ -133,7 +133,9 @@ static double spread(const double *v, int32_t n) {
     return (hi - lo) / median(v, n);
 }
 
-static vb_err print(const arm *arms, int32_t repeats, int32_t tokens, bool json, vb_error *err) {
+static vb_err print(const vb_model *m, const arm *arms, int32_t repeats, int32_t tokens, bool json, vb_error *err) {
+    vb_model_info info;
+    vb_model_get_info(m, &info);
     json_t *rows = json_array();
     double one = median(arms[0].rate, repeats), eight = 0;
     if (!json)
@@ -155,7 +157,7 @@ static vb_err print(const arm *arms, int32_t repeats, int32_t tokens, bool json,
         json_decref(rows);
         return VB_OK;
     }
-    return vb__print_json(json_pack("{s:o, s:i, s:i, s:f}", "arms", rows, "tokens", (int)tokens, "repeats", (int)repeats, "eight_to_one", eight / one), err);
+    return vb__print_json(json_pack("{s:s, s:b, s:o, s:i, s:i, s:f}", "level", info.level, "vnni", info.vnni, "arms", rows, "tokens", (int)tokens, "repeats", (int)repeats, "eight_to_one", eight / one), err);
 }
 
 vb_err vb__bench_serve(const vb_model_options *given, int32_t tokens, int32_t repeats, bool json, vb_error *err) {
@@ -192,7 +194,7 @@ vb_err vb__bench_serve(const vb_model_options *given, int32_t tokens, int32_t re
             if (r < 0) arms[i].proposed = arms[i].accepted = 0;
         }
     vb__cli_progress_clear();
-    e = print(arms, repeats, tokens, json, err);
+    e = print(m, arms, repeats, tokens, json, err);
 out:
     vb__cli_progress_clear();
     vb_async_stop(b.async);

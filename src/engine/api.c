@@ -58,6 +58,7 @@ void vb_model_get_info(const vb_model *m, vb_model_info *out) {
         .klass = e->be->ops->klass,
         .level = vb__cpu_level_name(e->level),
         .contract = VB_CONTRACT,
+        .vnni = e->level == VB_CPU_AVX2 && vb__cpu_vnni(),
         .activations = e->activations,
         .threads = e->threads,
         .vocab = c->vocab,
