@@ -55,6 +55,9 @@ static void print_difference(const json_t *d) {
                text_of(d, "tensor"), (int)real_of(d, "position"), (int)real_of(d, "row"),
                (int)real_of(d, "width"), (int)real_of(d, "accept"), text_of(d, "level"),
                (int)real_of(d, "threads"));
+    else if (strcmp(text_of(d, "where"), "gate") == 0)
+        printf("first difference: %s, level %s, %d threads\n", text_of(d, "text"), text_of(d, "level"),
+               (int)real_of(d, "threads"));
     else
         printf("first difference: prompt %d, drafter %s, width %d, chunk %d, neighbours %d, level %s, %d "
                "threads%s\n",

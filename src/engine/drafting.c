@@ -32,7 +32,8 @@ struct vb__draft_slot {
 };
 
 typedef struct vb__drafting {
-    uint32_t kinds;      /* bit mask of the kinds that are loaded; all of these are fed */
+    uint32_t loaded;     /* bit mask of the kinds that were loaded at open; never changes, any thread may read it */
+    uint32_t kinds;      /* those that have not failed since; all of these are fed */
     uint32_t active;     /* those of them that may propose */
     int32_t fixed_width; /* 0: the policy's choice */
     bool auto_kind;
@@ -58,11 +59,11 @@ int32_t vb__drafting_declined(const vb__engine *e, int32_t out[16]) {
 }
 
 vb__gate *vb__drafting_gate(vb__engine *e) { return e->drafting != NULL ? e->drafting->gate : NULL; }
-uint32_t vb__drafting_kinds(const vb__engine *e) { return e->drafting != NULL ? e->drafting->kinds : 0; }
+uint32_t vb__drafting_kinds(const vb__engine *e) { return e->drafting != NULL ? e->drafting->loaded : 0; }
 
 int32_t vb__drafting_asked(const vb__engine *e, const vb__req *r) {
     uint32_t kinds = (uint32_t)r->p.draft_kinds;
-    if (kinds == 0 && r->p.draft_width != 1 && e->drafting != NULL && !e->drafting->auto_kind) kinds = e->drafting->kinds;
+    if (kinds == 0 && r->p.draft_width != 1 && e->drafting != NULL && !e->drafting->auto_kind) kinds = e->drafting->loaded;
     for (int32_t k = 0; k < VB_DRAFT_KINDS; k++)
         if (kinds == 1u << k) return k;
     return VB_DRAFT_NONE;
@@ -214,6 +215,7 @@ vb_err vb__drafting_open(vb__engine *e, const vb_model_options *o, vb_error *err
     e->drafting->active = UINT32_MAX;
     vb__beliefs_init(&e->drafting->beliefs);
     VB_TRY(open_kinds(e, spec, err));
+    e->drafting->loaded = e->drafting->kinds;
     for (int32_t i = 0; i < e->parallel; i++) VB_TRY(open_slot(e, &e->slots[i], err));
     vb__tuned_load(e, e->drafting->tuned, VB_DRAFT_KINDS);
     return vb__gate_create(e, &e->drafting->gate, err);
@@ -275,7 +277,7 @@ bool vb__drafting_wants_hidden(const vb__engine *e) {
 
 const int32_t *vb__drafting_taps(const vb__engine *e, int32_t *n) {
     *n = 0;
-    if (e->drafting == NULL || e->drafting->dflash == NULL) return NULL;
+    if (e->drafting == NULL || (e->drafting->kinds >> VB_DRAFT_DFLASH & 1) == 0) return NULL; /* also where auto left it out half made */
     const vb__model_config *c = &vb__dflash_model(e->drafting->dflash)->cfg;
     *n = c->n_taps;
     return c->taps;

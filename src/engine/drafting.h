@@ -46,7 +46,7 @@ int32_t vb__drafting_declined(const struct vb__engine *e, int32_t out[16]);
 /* Another fixed width (0: the policy's), other kinds among those loaded, for coming proposals. */
 void vb__drafting_set_kinds(struct vb__engine *e, uint32_t kinds);
 void vb__drafting_set_width(struct vb__engine *e, int32_t width);
-/* The gate (NULL without drafting), the kinds that are loaded (bit mask), and a kind's number by name (-1: unknown). */
+/* The gate (NULL without drafting), the kinds that were loaded (bit mask; any thread), and a kind's number by name (-1: unknown). */
 struct vb__gate *vb__drafting_gate(struct vb__engine *e);
 uint32_t vb__drafting_kinds(const struct vb__engine *e);
 /* The one kind that a request asked for by name, or else the engine's options did; VB_DRAFT_NONE with auto or none. */

@@ -22,8 +22,10 @@ typedef struct hash128 {
 struct vb__gate {
     struct vb__engine *e;
     vb__gate_state state[VB_LIMIT_DRAFT_WIDTH + 1];
+    vb__gate_state memo[VB_LIMIT_DRAFT_WIDTH + 1]; /* what the memo file says of this key */
     char key[256];     /* model, contract, device: one word */
     bool allow_inexact, use_memo;
+    bool bypass; /* every width serves: the caller compares for itself */
     double budget_first, budget_share;
     double opened, spent;
     double chain_s;   /* what the chain that is there has cost */
@@ -71,16 +73,18 @@ static void memo_read(vb__gate *g) {
         char word[16];
         if (strncmp(line, g->key, key) != 0 || sscanf(line + key, " %d %15s", &width, word) != 2) continue;
         if (width < 2 || width > VB_LIMIT_DRAFT_WIDTH) continue;
-        if (strcmp(word, "passed") == 0) g->state[width] = VB_GATE_PASSED;
-        if (strcmp(word, "declined") == 0) g->state[width] = VB_GATE_DECLINED;
+        if (strcmp(word, "passed") == 0) g->memo[width] = VB_GATE_PASSED;
+        if (strcmp(word, "declined") == 0) g->memo[width] = VB_GATE_DECLINED;
     }
     (void)fclose(f);
+    for (int32_t w = 2; w <= VB_LIMIT_DRAFT_WIDTH; w++) g->state[w] = g->memo[w];
 }
 
 static void memo_write(vb__gate *g, int32_t width) {
     char line[384];
     vb_error err;
-    if (!g->use_memo) return;
+    if (!g->use_memo || g->memo[width] == g->state[width]) return;
+    g->memo[width] = g->state[width];
     (void)snprintf(line, sizeof line, "%s %d %s\n", g->key, width, g->state[width] == VB_GATE_PASSED ? "passed" : "declined");
     if (vb__home_append(memo_name, line, &err) == VB_OK) return;
     vb__log(VB_LOG_INFO, "gate", "memo not written: %s", err.text);
@@ -123,6 +127,8 @@ void vb__gate_budget(vb__gate *g, double first, double share) {
     g->budget_first = first;
     g->budget_share = share;
 }
+
+void vb__gate_bypass(vb__gate *g) { g->bypass = true; }
 
 void vb__gate_destroy(vb__gate *g) {
     if (g == NULL) return;
@@ -252,7 +258,7 @@ static vb_err width_step(vb__gate *g, vb_error *err) {
 }
 
 /* One piece of work for `width`; an error (memory, device) declines it for this run. */
-static void work(vb__gate *g, int32_t width) {
+static vb_err work(vb__gate *g, int32_t width, vb_error *out) {
     vb_error err = {0};
     vb_err code;
     double t0 = vb__now();
@@ -279,7 +285,9 @@ static void work(vb__gate *g, int32_t width) {
         vb__log(VB_LOG_WARN, "gate", "width=%d not checked: %s", width, err.text[0] != '\0' ? err.text : vb_err_message(code));
         g->state[width] = VB_GATE_DECLINED;
         chain_free(g);
+        return vb__fail(out, code, "gate: width %d could not be checked: %s", width, err.text[0] != '\0' ? err.text : vb_err_message(code));
     }
+    return VB_OK;
 }
 
 /* Forwards still to come before a width has its answer: the rest of the prefill and of the chain, then its blocks. */
@@ -314,11 +322,15 @@ static void give_back(vb__gate *g) {
 }
 
 int32_t vb__gate_width(vb__gate *g, int32_t width) {
+    if (g->bypass) return width;
     if (width > 1 && g->state[width] == VB_GATE_UNKNOWN) g->wanted = width;
     /* Behind the first budget a piece at a time, however long the engine was idle before: a round waits for one forward more. */
     bool more = true;
-    while (more && width > 1 && g->state[width] == VB_GATE_UNKNOWN && in_budget(g, width)) {
-        work(g, width);
+    while (more && width > 1 && g->state[width] == VB_GATE_UNKNOWN) {
+        /* A check that has begun is ended first: rounds that want now this width, now that one would never have an answer. */
+        int32_t w = g->width != 0 ? g->width : width;
+        if (!in_budget(g, w)) break;
+        (void)!work(g, w, NULL);
         more = g->spent < g->budget_first;
     }
     if (width > 1 && g->state[width] == VB_GATE_UNKNOWN) say_waiting(g, width);
@@ -333,7 +345,7 @@ vb_err vb__gate_check(vb__gate *g, int32_t width, bool fresh, vb__gate_state *ou
     if (width < 2 || width > VB_LIMIT_DRAFT_WIDTH)
         return vb__fail(err, VB_E_RANGE, "gate: width %d, expected 2 to %d", width, VB_LIMIT_DRAFT_WIDTH);
     if (fresh) g->state[width] = VB_GATE_UNKNOWN;
-    while (g->state[width] == VB_GATE_UNKNOWN) work(g, width);
+    while (g->state[width] == VB_GATE_UNKNOWN) VB_TRY(work(g, width, err));
     *out = g->state[width];
     return VB_OK;
 }

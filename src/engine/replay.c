@@ -1,5 +1,6 @@
 /* verbatim replay: every request of a trace again, round by round, and the bits compared. */
 #include "base/alloc.h"
+#include "base/buffer.h"
 #include "base/json.h"
 #include "base/limits.h"
 #include "engine/model_handle.h"
@@ -60,7 +61,7 @@ static vb_err read_sampling(vb__json_at line, vb_sampling *s, vb_error *err) {
     return VB_OK;
 }
 
-static vb_err read_bias(vb__json_at at, request_line *r, vb_error *err) {
+static vb_err read_bias(vb__json_at at, int32_t vocab, request_line *r, vb_error *err) {
     json_t *a;
     VB_TRY(vb__json_array(at, "logit_bias", 1 << 20, &a, err));
     size_t n = json_array_size(a);
@@ -70,20 +71,23 @@ static vb_err read_bias(vb__json_at at, request_line *r, vb_error *err) {
         const json_t *p = json_array_get(a, i);
         if (json_array_size(p) != 2 || !json_is_integer(json_array_get(p, 0)) || !json_is_number(json_array_get(p, 1)))
             return vb__fail(err, VB_E_FORMAT, "%slogit_bias: entry %zu is not [id, bias]", at.where, i);
-        r->bias[i] = (vb_logit_bias){(int32_t)json_integer_value(json_array_get(p, 0)), (float)json_number_value(json_array_get(p, 1))};
+        json_int_t id = json_integer_value(json_array_get(p, 0));
+        if (id < 0 || id >= vocab)
+            return vb__fail(err, VB_E_FORMAT, "%slogit_bias: entry %zu has the id %lld, expected 0 to %d", at.where, i, (long long)id, vocab - 1);
+        r->bias[i] = (vb_logit_bias){(int32_t)id, (float)json_number_value(json_array_get(p, 1))};
     }
     r->q.logit_bias = r->bias;
     r->q.n_logit_bias = (int32_t)n;
     return VB_OK;
 }
 
-static vb_err read_request(vb__json_at at, request_line *r, vb_error *err) {
+static vb_err read_request(vb__json_at at, int32_t vocab, request_line *r, vb_error *err) {
     json_t *stops;
     int32_t n;
     int64_t choice;
     vb_request_init(&r->q);
-    VB_TRY(read_ids(at, "prompt_ids", INT32_MAX, &r->prompt, &r->n_prompt, err));
-    VB_TRY(read_ids(at, "token_ids", INT32_MAX, &r->tokens, &r->n_tokens, err));
+    VB_TRY(read_ids(at, "prompt_ids", vocab - 1, &r->prompt, &r->n_prompt, err));
+    VB_TRY(read_ids(at, "token_ids", vocab - 1, &r->tokens, &r->n_tokens, err));
     VB_TRY(read_ids(at, "accepted", 255, &r->accepted, &r->n_rounds, err));
     VB_TRY(read_ids(at, "proposed", 255, &r->proposed, &n, err));
     if (n != r->n_rounds) return vb__fail(err, VB_E_FORMAT, "%sproposed: has %d rounds, expected %d as in accepted", at.where, n, r->n_rounds);
@@ -98,7 +102,7 @@ static vb_err read_request(vb__json_at at, request_line *r, vb_error *err) {
         r->q.n_stops++;
     }
     VB_TRY(read_sampling(at, &r->q.sampling, err));
-    VB_TRY(read_bias(at, r, err));
+    VB_TRY(read_bias(at, vocab, r, err));
     VB_TRY(vb__json_string(at, "logits_sha256", &r->sha, err));
     r->q.prompt_ids = r->prompt;
     r->q.prompt_count = r->n_prompt;
@@ -120,11 +124,15 @@ static vb_err replay_request(vb_model *m, vb__json_at at, int32_t line, json_t *
     vb_result got = {0};
     vb__rounds rounds = {0};
     vb_err e;
-    VB_TRY_OUT(read_request(at, &r, err));
+    VB_TRY_OUT(read_request(at, m->engine->model->cfg.vocab, &r, err));
     const vb__draft_script script = {.tokens = r.tokens, .n_tokens = r.n_tokens, .proposed = r.proposed, .accepted = r.accepted,
                                      .n_rounds = r.n_rounds};
     vb__engine_clear(m->engine);
-    VB_TRY_OUT(vb__generate(m, &r.q, &script, &got, &rounds, err));
+    vb_error why = {0};
+    e = vb__generate(m, &r.q, &script, &got, &rounds, &why);
+    /* What the line asks for is the file's fault, not the caller's. */
+    bool line_at_fault = e == VB_E_ARGUMENT || e == VB_E_RANGE || e == VB_E_CONTEXT_FULL;
+    if (e != VB_OK) VB_TRY_OUT(vb__fail(err, line_at_fault ? VB_E_FORMAT : e, "%s%s", at.where, why.text));
     int32_t at_token = 0, at_round = 0;
     while (at_token < got.count && at_token < r.n_tokens && got.ids[at_token] == r.tokens[at_token]) at_token++;
     while (at_round < rounds.n && at_round < r.n_rounds && rounds.accepted[at_round] == r.accepted[at_round]) at_round++;
@@ -145,12 +153,16 @@ out:
 static vb_err open_header(vb__json_at at, const char *path, int32_t threads, vb_model **m, vb_error *err) {
     const char *recorded, *fingerprint;
     int32_t contract, activations;
+    int64_t ctx;
     bool head_chunk;
     VB_TRY(vb__json_string(at, "path", &recorded, err));
     VB_TRY(vb__json_string(at, "model", &fingerprint, err));
     VB_TRY(vb__json_i32(at, "contract", 1, 1 << 20, &contract, err));
     VB_TRY(vb__json_i32(at, "activations", 8, 16, &activations, err));
     VB_TRY(vb__json_bool(at, "head_chunk", &head_chunk, err));
+    VB_TRY(vb__json_int_or(at, "ctx", 0, VB_LIMIT_CONTEXT, 0, &ctx, err)); /* an answer may have ended at its end */
+    if (activations != 8 && activations != 16)
+        return vb__fail(err, VB_E_FORMAT, "%sactivations: is %d, expected 8 or 16", at.where, activations);
     if (contract != VB_CONTRACT)
         return vb__fail(err, VB_E_MISMATCH, "%scontract: is %d, expected %d (this build's)", at.where, contract, VB_CONTRACT);
     vb_model_options o;
@@ -159,6 +171,7 @@ static vb_err open_header(vb__json_at at, const char *path, int32_t threads, vb_
     o.threads = threads;
     o.activations = activations;
     o.head_chunk = head_chunk;
+    o.ctx = ctx;
     o.draft = "lookup"; /* only for its tapes: the script proposes */
     VB_TRY(vb_model_open(&o, m, err));
     if (strcmp((*m)->engine->fingerprint, fingerprint) != 0) {
@@ -171,19 +184,34 @@ static vb_err open_header(vb__json_at at, const char *path, int32_t threads, vb_
     return VB_OK;
 }
 
+/* One line into b, without its end; *more is false at the end of the file. A line that is too long is an error at once: the file may be of any size. */
+static vb_err read_line(FILE *f, vb__buffer *b, const char *where, bool *more, vb_error *err) {
+    int c;
+    vb__buffer_clear(b);
+    while ((c = getc_unlocked(f)) != EOF && c != '\n')
+        if (vb__buffer_putc(b, (char)c) != VB_OK)
+            return vb__fail(err, b->error == VB_E_MEMORY ? VB_E_MEMORY : VB_E_FORMAT, "%s: the line does not end, expected at most %d bytes",
+                            where, VB_LIMIT_JSON_BYTES);
+    if (c == EOF && ferror(f)) return vb__fail(err, VB_E_IO, "%s: cannot be read: %s", where, strerror(errno));
+    *more = c != EOF || b->len > 0;
+    return VB_OK;
+}
+
 static vb_err replay_file(FILE *f, const char *trace, const char *path, int32_t threads, int32_t *requests, json_t **difference,
                           vb_error *err) {
     vb_model *m = NULL;
-    char *text = NULL;
-    size_t cap = 0;
-    ssize_t n;
+    vb__buffer text;
     vb_err e = VB_OK;
-    for (int32_t line = 1; (n = getline(&text, &cap, f)) >= 0 && *difference == NULL && e == VB_OK; line++) {
+    vb__buffer_init(&text, VB_LIMIT_JSON_BYTES);
+    for (int32_t line = 1; *difference == NULL && e == VB_OK; line++) {
         json_t *root = NULL;
         char where[128];
         const char *type;
+        bool more;
         (void)snprintf(where, sizeof where, "%.90s:%d", trace, line);
-        e = vb__json_parse(text, (size_t)n, VB_LIMIT_JSON_BYTES, where, &root, err);
+        e = read_line(f, &text, where, &more, err);
+        if (e != VB_OK || !more) break;
+        e = vb__json_parse(vb__buffer_str(&text), text.len, VB_LIMIT_JSON_BYTES, where, &root, err);
         if (e != VB_OK) break;
         (void)snprintf(where, sizeof where, "%.90s:%d: ", trace, line);
         const vb__json_at at = {root, where};
@@ -199,7 +227,7 @@ static vb_err replay_file(FILE *f, const char *trace, const char *path, int32_t 
         } else if (e == VB_OK) e = vb__fail(err, VB_E_FORMAT, "%stype: is \"%s\", expected header or request", where, type);
         json_decref(root);
     }
-    free(text);
+    vb__buffer_fini(&text);
     vb_model_close(m);
     if (e == VB_OK && *requests == 0) e = vb__fail(err, VB_E_FORMAT, "%s: no request, expected at least one", trace);
     return e;

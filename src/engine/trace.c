@@ -61,9 +61,9 @@ vb_err vb__trace_open(const char *path, const vb__engine *e, vb__trace **out, vb
         vb__trace_close(t);
         return code;
     }
-    vb_err code = write_line(t, json_pack("{s:s, s:i, s:s, s:s, s:s, s:i, s:i, s:b}", "type", "header", "trace", 1, "version", VB_VERSION,
+    vb_err code = write_line(t, json_pack("{s:s, s:i, s:s, s:s, s:s, s:i, s:i, s:b, s:i}", "type", "header", "trace", 1, "version", VB_VERSION,
                                           "path", e->path, "model", e->fingerprint, "contract", VB_CONTRACT, "activations",
-                                          (int)e->activations, "head_chunk", (int)e->model->head_chunk), err);
+                                          (int)e->activations, "head_chunk", (int)e->model->head_chunk, "ctx", (int)e->ctx), err);
     if (code != VB_OK) {
         vb__trace_close(t);
         return code;

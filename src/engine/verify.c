@@ -7,6 +7,7 @@
 #include "engine/bisect.h"
 #include "engine/drafting.h"
 #include "engine/draft_policy.h"
+#include "engine/gate.h"
 #include "engine/model_handle.h"
 #include <jansson.h>
 #include <stdio.h>
@@ -88,23 +89,43 @@ static vb_err run_cell(grid *g, vb_model *m, const cell *c, vb_error *err) {
     return VB_OK;
 }
 
-/* Blocks against steps, with every layer in view: names the place when the grid would only say "differs". */
+/* One width with every layer in view: names the place when the grid would only say "differs". */
+static vb_err look_closely(grid *g, vb_model *m, int32_t width, vb_error *err) {
+    vb__difference d;
+    VB_TRY(vb__bisect(m->engine, width, &d, err));
+    if (!d.found) return VB_OK;
+    g->difference = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:i, s:f, s:f}", "where", "blocks", "tensor", d.tensor,
+                              "layer", (int)d.layer, "position", (int)d.position, "width", (int)d.width, "row", (int)d.row,
+                              "accept", (int)d.accept, "element", (int)d.element, "level",
+                              vb__cpu_level_name(m->engine->level), "threads", (int)m->engine->threads, "expected", (double)d.want,
+                              "got", (double)d.got);
+    g->stop = true;
+    return VB_OK;
+}
+
+/* The gate in full, whatever the memo says: its answers are what serves from now on. */
+static vb_err check_gate(grid *g, vb_model *m, vb_error *err) {
+    vb__gate *gate = vb__drafting_gate(m->engine);
+    for (int32_t w = 2; gate != NULL && w <= VB_LIMIT_DRAFT_WIDTH && !g->stop; w++) {
+        vb__gate_state s;
+        VB_TRY(vb__gate_check(gate, w, true, &s, err));
+        if (s != VB_GATE_DECLINED) continue;
+        VB_TRY(look_closely(g, m, w, err));
+        if (g->stop) break;
+        g->difference = json_pack("{s:s, s:i, s:s, s:s, s:i}", "where", "gate", "width", (int)w, "text", vb__gate_difference(gate), "level",
+                                  vb__cpu_level_name(m->engine->level), "threads", (int)m->engine->threads);
+        g->stop = true;
+    }
+    return VB_OK;
+}
+
+/* Blocks against steps. */
 static vb_err check_blocks(grid *g, vb_model *m, vb_error *err) {
     static const int32_t quick[] = {2, 5, 16}, all[] = {2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
     const int32_t *w = g->o->full ? all : quick;
     size_t n = g->o->full ? sizeof all / sizeof *all : sizeof quick / sizeof *quick;
-    for (size_t i = 0; i < n && !g->stop; i++) {
-        vb__difference d;
-        VB_TRY(vb__bisect(m->engine, w[i], &d, err));
-        if (!d.found) continue;
-        g->difference = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:i, s:f, s:f}", "where", "blocks", "tensor", d.tensor,
-                                  "layer", (int)d.layer, "position", (int)d.position, "width", (int)d.width, "row", (int)d.row,
-                                  "accept", (int)d.accept, "element", (int)d.element, "level",
-                                  vb__cpu_level_name(m->engine->level), "threads", (int)m->engine->threads, "expected", (double)d.want,
-                                  "got", (double)d.got);
-        g->stop = true;
-    }
-    return VB_OK;
+    for (size_t i = 0; i < n && !g->stop; i++) VB_TRY(look_closely(g, m, w[i], err));
+    return check_gate(g, m, err);
 }
 
 static uint32_t next(uint32_t *s, uint32_t n) {
@@ -174,6 +195,8 @@ static vb_err run_grid(grid *g, char fingerprint[33], vb_error *err) {
             if (!g->o->full && l != (int32_t)best && t > 0) break;
             vb_model *m;
             VB_TRY(open_at(g, (vb__cpu_level)l, thread_counts[t], &m, err));
+            /* The grid compares for itself: a width that waited for its check would be a narrower one in silence. */
+            if (vb__drafting_gate(m->engine) != NULL) vb__gate_bypass(vb__drafting_gate(m->engine));
             if (g->n[0] == 0) make_prompts(g, m->engine->model->cfg.vocab);
             memcpy(fingerprint, m->engine->fingerprint, 33);
             if (l == (int32_t)best) {

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""verify, --trace, replay, --accepts and tune of the real program on the embedded model: what they prove, what they catch, and
+what they say of files that somebody else wrote.
+
+usage: test_proofs.py PROGRAM"""
+import json, os, subprocess, sys, tempfile, unittest
+
+PROGRAM = None
+CHAT = 'Count from one to ten.'
+
+
+class Proofs(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.tmp = tempfile.TemporaryDirectory()
+        cls.dir = cls.tmp.name
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.tmp.cleanup()
+
+    def call(self, *args, code=0, env=None):
+        e = {k: v for k, v in os.environ.items() if not k.startswith('VERBATIM_')}
+        e.update({'VERBATIM_HOME': self.dir, **(env or {})})
+        p = subprocess.run([PROGRAM, *args], capture_output=True, text=True, cwd=self.dir, timeout=280, env=e)
+        self.assertEqual(p.returncode, code, ' '.join(args) + '\n' + p.stdout + p.stderr)
+        return p.stdout if code < 2 else p.stderr
+
+    def trace(self, name, *args):
+        path = os.path.join(self.dir, name)
+        if os.path.exists(path): os.remove(path)
+        answer = json.loads(self.call('run', CHAT, *([] if '--temp' in args else ['--greedy']), '--trace', name, '--json', *args))
+        with open(path) as f: return answer, [json.loads(line) for line in f]
+
+    def edited(self, lines):
+        with open(os.path.join(self.dir, 'edited'), 'w') as f: f.writelines(json.dumps(l) + '\n' for l in lines)
+        return 'edited'
+
+    def test_accept_counts_add_up(self):
+        plain = json.loads(self.call('run', CHAT, '--greedy', '--ignore-eos', '-n', '40', '--draft', 'none', '--json'))
+        for accepts in ('0,1,2,3,4,5,6,7', '15,15', '2,0,9'):
+            o = json.loads(self.call('run', CHAT, '--greedy', '--ignore-eos', '-n', '40', '--accepts', accepts, '--json'))
+            d, asked = o['draft'], [int(a) for a in accepts.split(',')]
+            self.assertEqual(o['logits_sha256'], plain['logits_sha256'])
+            self.assertEqual(d['rounds'] + d['accepted'], 39)
+            self.assertEqual((sum(d['accepted_by_position']), sum(d['proposed_by_position'])), (d['accepted'], d['proposed']))
+            self.assertEqual(d['accepted'], sum(asked))
+            self.assertEqual(d['accepted_by_position'][:max(asked)], [sum(a > i for a in asked) for i in range(max(asked))])
+            self.assertAlmostEqual(d['mean_accepted'], d['accepted'] / d['rounds'])
+
+    def test_replay(self):
+        # every way to end: end token, token limit, stop string, context end inside a block, penalties on the way
+        for args in ([], ['-n', '11'], ['--stop', 'e, f'], ['--ignore-eos', '--ctx', '40'], ['--ignore-eos', '--ctx', '15'], ['-n', '0'],
+                     ['--temp', '0.8', '--seed', '9223372036854775807', '--repeat-penalty', '1.2', '-n', '30'],
+                     ['--draft', 'lookup', '--draft-width', '16', '-n', '30'], ['--accepts', '3,0,15', '--ignore-eos', '-n', '30']):
+            with self.subTest(args):
+                answer, lines = self.trace('t', *args)
+                self.assertEqual(lines[1]['token_ids'], answer['token_ids'])
+                self.assertEqual(sum(lines[1]['accepted']), answer['draft']['accepted'])
+                self.assertIn('equal: 1 requests', self.call('replay', 't'))
+
+    def test_edited_traces(self):
+        _, (header, request) = self.trace('t', '-n', '20')
+        def replay(code, says, head=None, **fields):
+            name = self.edited([{**header, **(head or {})}, {**request, **fields}])
+            self.assertIn(says, self.call('replay', name, code=code))
+        tokens = request['token_ids']
+        replay(1, 'tokens, token 5', token_ids=tokens[:5] + [tokens[5] + 1] + tokens[6:])
+        replay(1, 'tokens, token 5', token_ids=tokens[:5])
+        replay(1, 'logits', logits_sha256='0' * 64)
+        replay(1, 'rounds', accepted=[15] * 9, proposed=[1] * 9)
+        at = 'verbatim: error: edited:2: '
+        replay(3, at + 'token_ids: entry 1', token_ids=[1, 1 << 30])
+        replay(3, at + 'token_ids: entry 0', token_ids=[2147483647] * 20, accepted=[0] * 5, proposed=[5] * 5)
+        replay(3, at + 'prompt_ids: entry 0', prompt_ids=[16384])
+        replay(3, at + 'prompt: no tokens', prompt_ids=[])
+        replay(3, at + 'prompt is too long', prompt_ids=[1] * 5000)
+        replay(3, at + 'logit_bias: entry 0 has the id 4294967301', logit_bias=[[4294967301, 1.0]])
+        replay(3, at + 'logit_bias', logit_bias=[[5, 1e300]])
+        replay(3, at + 'proposed: has 1 rounds', accepted=[], proposed=[1])
+        replay(3, at + 'temperature', sampling={**request['sampling'], 'temperature': -5})
+        replay(3, 'edited:1: activations: is 12', head={'activations': 12})
+        replay(3, 'edited:1: contract: is 2', head={'contract': 2})
+        replay(3, 'edited:1: ctx', head={'ctx': 1 << 40})
+        replay(3, 'is another model', head={'model': '0' * 32})
+        self.assertIn('comes before any header', self.call('replay', self.edited([request]), code=3))
+        self.assertIn('no request', self.call('replay', self.edited([header]), code=3))
+        # a header without ctx, as it was once written
+        del header['ctx']
+        self.assertIn('equal', self.call('replay', self.edited([header, request, header, request])))
+        # cut in the middle of a line; one endless line, which must not fill the memory
+        with open(os.path.join(self.dir, 't')) as f: text = f.read()
+        with open(os.path.join(self.dir, 'cut'), 'w') as f: f.write(text[:-30])
+        self.assertIn('cut:2: ', self.call('replay', 'cut', code=3))
+        with open(os.path.join(self.dir, 'endless'), 'w') as f: f.truncate(1 << 40)
+        self.assertIn('endless:1: the line does not end', self.call('replay', 'endless', code=3))
+
+    def test_verify_names_planted_faults(self):
+        for fault, tensor in (('linear-rows', 'after layer 0'), ('attention-rows', 'after layer 3'), ('rope-rows', 'after layer 3'),
+                              ('state-commit', 'after layer 0'), ('kv-truncate', 'after layer 3')):
+            with self.subTest(fault):
+                d = json.loads(self.call('verify', '--quick', '--json', code=1, env={'VERBATIM_FAULT': fault}))['first_difference']
+                self.assertEqual(d['where'], 'blocks')
+                self.assertIn(tensor, d['tensor'])
+
+    def test_verify_checks_every_width(self):
+        self.call('verify', '--quick', '--draft', 'mtp', '--certificate', 'c', env={'VERBATIM_CPU': 'avx2'})
+        with open(os.path.join(self.dir, 'c')) as f: c = json.load(f)
+        self.assertEqual((c['equal'], c['grid']['levels'], c['grid']['drafters']), (True, ['avx2', 'c'], ['none', 'mtp']))
+        self.assertEqual({len(h['logits_sha256']) for h in c['hashes']}, {64})
+        # however slow the machine is, all widths have their answer afterwards
+        with open(os.path.join(self.dir, 'gate.memo')) as f: memo = [l.split() for l in f if '/avx2' in l]
+        self.assertEqual({int(w) for _, w, s in memo if s == 'passed'}, set(range(2, 17)))
+        self.call('verify', '--quick', '--draft', 'mtp', env={'VERBATIM_CPU': 'avx2'})
+        with open(os.path.join(self.dir, 'gate.memo')) as f: self.assertEqual([l.split() for l in f if '/avx2' in l], memo)
+
+
+if __name__ == '__main__':
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    unittest.main(verbosity=2)
