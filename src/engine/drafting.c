@@ -482,6 +482,10 @@ int32_t vb__drafting_plan(vb__engine *e, vb__slot *s, int32_t *out, int32_t max)
         if (fixed && c.kind != VB_DRAFT_NONE) c.width = rows;
     }
     if (c.kind == VB_DRAFT_NONE) return 0;
+    if (c.kind == VB_DRAFT_DFLASH) { /* a block wider than those it was trained with is guesswork */
+        int32_t trained = vb__dflash_model(d->dflash)->cfg.block_size;
+        if (c.width > trained) c.width = trained;
+    }
     int32_t width = d->gate != NULL ? vb__gate_width(d->gate, c.width) : c.width;
     if (width < 2) return 0;
     /* MTP writes rows behind the committed ones; the pages must be there. */

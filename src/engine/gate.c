@@ -14,6 +14,7 @@
 enum { PREFILL = 96, PIECE = 16, CHAIN = 48, MEMO_MAX = 1 << 20 };
 static const char memo_name[] = "gate.memo";
 static const double chain_cheap = 0.5; /* seconds that making a chain again may cost: then its memory is given back */
+static const double memory_wait = 1;   /* seconds before a check that found no memory is tried again */
 
 typedef struct hash128 {
     uint8_t b[16];
@@ -27,6 +28,7 @@ struct vb__gate {
     bool allow_inexact, use_memo;
     bool bypass; /* every width serves: the caller compares for itself */
     double budget_first, budget_share;
+    double not_before; /* no work until then: there was no memory for it */
     double opened, spent;
     double chain_s;   /* what the chain that is there has cost */
     double forward_s; /* of one forward of the check, as last seen; 0: none yet */
@@ -126,6 +128,12 @@ static void chain_free(vb__gate *g) {
 void vb__gate_budget(vb__gate *g, double first, double share) {
     g->budget_first = first;
     g->budget_share = share;
+}
+
+bool vb__gate_give_back(vb__gate *g) {
+    bool held = g->seq != NULL;
+    chain_free(g);
+    return held;
 }
 
 void vb__gate_bypass(vb__gate *g) { g->bypass = true; }
@@ -257,7 +265,8 @@ static vb_err width_step(vb__gate *g, vb_error *err) {
     return VB_OK;
 }
 
-/* One piece of work for `width`; an error (memory, device) declines it for this run. */
+/* One piece of work for `width`. Without memory it stays open, for requests may have all pages for a while; another error declines it for
+ * this run. */
 static vb_err work(vb__gate *g, int32_t width, vb_error *out) {
     vb_error err = {0};
     vb_err code;
@@ -282,10 +291,12 @@ static vb_err work(vb__gate *g, int32_t width, vb_error *out) {
     g->forward_s = took;
     if (chain) g->chain_s += took;
     if (code != VB_OK) {
-        vb__log(VB_LOG_WARN, "gate", "width=%d not checked: %s", width, err.text[0] != '\0' ? err.text : vb_err_message(code));
-        g->state[width] = VB_GATE_DECLINED;
+        const char *why = err.text[0] != '\0' ? err.text : vb_err_message(code);
+        if (code != VB_E_MEMORY) g->state[width] = VB_GATE_DECLINED;
+        if (code != VB_E_MEMORY || g->not_before == 0) vb__log(VB_LOG_WARN, "gate", "width=%d not checked: %s", width, why);
+        if (code == VB_E_MEMORY) g->not_before = vb__now() + memory_wait;
         chain_free(g);
-        return vb__fail(out, code, "gate: width %d could not be checked: %s", width, err.text[0] != '\0' ? err.text : vb_err_message(code));
+        return vb__fail(out, code, "gate: width %d could not be checked: %s", width, why);
     }
     return VB_OK;
 }
@@ -326,7 +337,7 @@ int32_t vb__gate_width(vb__gate *g, int32_t width) {
     if (width > 1 && g->state[width] == VB_GATE_UNKNOWN) g->wanted = width;
     /* Behind the first budget a piece at a time, however long the engine was idle before: a round waits for one forward more. */
     bool more = true;
-    while (more && width > 1 && g->state[width] == VB_GATE_UNKNOWN) {
+    while (more && width > 1 && g->state[width] == VB_GATE_UNKNOWN && vb__now() >= g->not_before) {
         /* A check that has begun is ended first: rounds that want now this width, now that one would never have an answer. */
         int32_t w = g->width != 0 ? g->width : width;
         if (!in_budget(g, w)) break;

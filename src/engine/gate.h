@@ -28,10 +28,11 @@ void vb__gate_budget(vb__gate *g, double first, double share);
  * lasts. 1: plain decode. */
 int32_t vb__gate_width(vb__gate *g, int32_t width);
 vb__gate_state vb__gate_get(const vb__gate *g, int32_t width);
+/* Gives back the pages of a check that has begun, for requests that need them; it begins again. True when there were any. */
+bool vb__gate_give_back(vb__gate *g);
 /* From now on every width may be used, checked or not: for a caller that compares the bits itself. */
 void vb__gate_bypass(vb__gate *g);
-/* Checks a width to its end, whatever it costs, and without the memo when fresh. An error when that could not be done (memory); the
- * width is declined for this run then. */
+/* Checks a width to its end, whatever it costs, and without the memo when fresh. An error when that could not be done (memory). */
 VB_MUST_USE vb_err vb__gate_check(vb__gate *g, int32_t width, bool fresh, vb__gate_state *out, vb_error *err);
 /* Widths declined so far, into out; how many. */
 int32_t vb__gate_declined(const vb__gate *g, int32_t out[16]);

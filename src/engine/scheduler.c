@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "engine/drafting.h"
 #include "engine/engine.h"
+#include "engine/gate.h"
 #include "engine/sample_rows.h"
 #include "engine/step_seq.h"
 #include <string.h>
@@ -116,8 +117,8 @@ static void admit(vb__engine *e) {
     }
 }
 
-/* The pool is out of pages: slots that only remember are emptied first, then the newest live request gives way and will be
- * computed again. False when `needy` itself is the newest and nobody else can give. */
+/* The pool is out of pages: slots that only remember are emptied first, then the gate's check, then the newest live request gives way and
+ * will be computed again. False when `needy` itself is the newest and nobody else can give. */
 static bool make_room(vb__engine *e, const vb__slot *needy) {
     vb__slot *newest = NULL;
     for (int32_t i = 0; i < e->parallel; i++) {
@@ -129,6 +130,7 @@ static bool make_room(vb__engine *e, const vb__slot *needy) {
         }
         if (s->req != NULL && (newest == NULL || s->req->serial > newest->req->serial)) newest = s;
     }
+    if (vb__drafting_gate(e) != NULL && vb__gate_give_back(vb__drafting_gate(e))) return true;
     if (newest == NULL || newest == needy) return false;
     vb__req *r = newest->req;
     vb__seq_reset(newest->seq);

@@ -168,12 +168,24 @@ static void gate_catches_planted_faults(void **state) {
     }
 }
 
+static char *fresh_home(void) {
+    static char fresh[32];
+    char *old = strdup(getenv("VERBATIM_HOME"));
+    (void)snprintf(fresh, sizeof fresh, "/tmp/vb_test_XXXXXX");
+    assert_non_null(mkdtemp(fresh)); /* no memo */
+    assert_int_equal(setenv("VERBATIM_HOME", fresh, 1), 0);
+    return old;
+}
+
+static void home_again(char *old) {
+    assert_int_equal(setenv("VERBATIM_HOME", old, 1), 0);
+    free(old);
+}
+
 /* On a slow machine the first budget is soon spent; then the check goes on in its share of the time, and keeps what it has. */
 static void gate_goes_on_where_it_stopped(void **state) {
     (void)state;
-    char fresh[] = "/tmp/vb_test_XXXXXX", *old = strdup(getenv("VERBATIM_HOME"));
-    assert_non_null(mkdtemp(fresh)); /* no memo */
-    assert_int_equal(setenv("VERBATIM_HOME", fresh, 1), 0);
+    char *old = fresh_home();
     vb_model *m = open_model("mtp", 8);
     vb__gate *g = vb__drafting_gate(m->engine);
     vb__gate_budget(g, 0, 0.2);
@@ -187,8 +199,65 @@ static void gate_goes_on_where_it_stopped(void **state) {
     printf("width 8 after %d calls, %.2f s\n", calls, vb__now() - t0);
     assert_int_equal(vb__gate_get(g, 7), VB_GATE_UNKNOWN);
     vb_model_close(m);
-    assert_int_equal(setenv("VERBATIM_HOME", old, 1), 0);
-    free(old);
+    home_again(old);
+}
+
+/* Rounds that want now this width, now that one: both have their answer in the end. */
+static void gate_ends_what_it_began(void **state) {
+    (void)state;
+    char *old = fresh_home();
+    vb_model *m = open_model("mtp", 8);
+    vb__gate *g = vb__drafting_gate(m->engine);
+    vb__gate_budget(g, 0, 1e9); /* every call is one piece of work */
+    for (int32_t i = 0; vb__gate_get(g, 8) != VB_GATE_PASSED || vb__gate_get(g, 5) != VB_GATE_PASSED; i++)
+        if (i > 200) fail_msg("no answer after %d calls", i);
+        else (void)vb__gate_width(g, i % 2 == 0 ? 8 : 5);
+    vb__gate_bypass(g);
+    assert_int_equal(vb__gate_width(g, 16), 16);
+    assert_int_equal(vb__gate_get(g, 16), VB_GATE_UNKNOWN);
+    vb_model_close(m);
+    home_again(old);
+}
+
+/* Pages: a request takes those of a check that has begun; a check that finds none waits, and is no difference. */
+static void gate_and_requests_share_pages(void **state) {
+    (void)state;
+    char *old = fresh_home();
+    vb_error err;
+    vb_result want, got;
+    vb_model *m = open_model("none", 0);
+    generate(m, &prompts[1], 0, 1, &want);
+    vb_model_close(m);
+    m = open_model("mtp", 8);
+    vb__engine *e = m->engine;
+    vb__gate *g = vb__drafting_gate(e);
+    vb__gate_budget(g, 0, 1e-9);
+    assert_int_equal(vb__gate_width(g, 8), 1); /* one piece: it has a page now */
+    int32_t free_pages = vb__page_pool_free_count(e->pages);
+    assert_int_equal(free_pages, vb__page_pool_count(e->pages) - 1);
+    vb__seq *hog;
+    assert_int_equal(vb__seq_create(e->model, e->pages, 64 * free_pages, 64, 0, &hog, &err), VB_OK);
+    assert_int_equal(vb__seq_reserve(hog, 64 * (free_pages - 1)), VB_OK); /* one page is left; the request needs two */
+    generate(m, &prompts[1], 0, 1, &got);
+    assert_string_equal(want.logits_sha256, got.logits_sha256);
+    vb_result_fini(&got);
+    vb__engine_clear(e);
+    assert_int_equal(vb__seq_reserve(hog, 64 * free_pages), VB_OK);
+    vb__seq *more;
+    assert_int_equal(vb__seq_create(e->model, e->pages, 64, 64, 0, &more, &err), VB_OK);
+    assert_int_equal(vb__seq_reserve(more, 64), VB_OK); /* nothing is left */
+    vb__gate_state s;
+    assert_int_equal(vb__gate_check(g, 8, true, &s, &err), VB_E_MEMORY);
+    vb__gate_budget(g, 100, 1);
+    assert_int_equal(vb__gate_width(g, 8), 1);
+    assert_int_equal(vb__gate_get(g, 8), VB_GATE_UNKNOWN);
+    vb__seq_destroy(more);
+    vb__seq_destroy(hog);
+    for (double t0 = vb__now(); vb__gate_width(g, 8) != 8;)
+        if (vb__now() - t0 > 20) fail_msg("the gate did not try again");
+    vb_result_fini(&want);
+    vb_model_close(m);
+    home_again(old);
 }
 
 static void a_failing_drafter_costs_no_text(void **state) {
@@ -208,14 +277,17 @@ static void a_failing_drafter_costs_no_text(void **state) {
     vb_model_close(m);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     char home[] = "/tmp/vb_test_XXXXXX";
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     if (mkdtemp(home) == NULL || setenv("VERBATIM_HOME", home, 1) != 0) return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rollback_at_every_accept_length),
         cmocka_unit_test(every_drafter_and_width),
         cmocka_unit_test(gate_catches_planted_faults),
         cmocka_unit_test(gate_goes_on_where_it_stopped),
+        cmocka_unit_test(gate_ends_what_it_began),
+        cmocka_unit_test(gate_and_requests_share_pages),
         cmocka_unit_test(a_failing_drafter_costs_no_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
