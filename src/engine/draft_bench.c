@@ -145,12 +145,12 @@ static json_t *arm_json(const arm *a) {
                      a->draft_share);
 }
 
-/* Every arm's gate, before anything is timed. */
-static void pass_gates(vb_model *m, const int32_t *widths, int32_t n) {
-    for (int32_t i = 0; i < n; i++) {
-        vb__gate_state s;
-        if (widths[i] > 1 && vb__drafting_gate(m->engine) != NULL) (void)!vb__gate_check(vb__drafting_gate(m->engine), widths[i], false, &s, NULL);
-    }
+/* The gate of a width, before anything is timed. False: another width would serve in its place, so it is no arm. */
+static bool pass_gate(vb_model *m, int32_t width) {
+    vb__gate *g = vb__drafting_gate(m->engine);
+    vb__gate_state s;
+    if (width < 2 || g == NULL) return true;
+    return vb__gate_check(g, width, false, &s, NULL) == VB_OK && vb__gate_width(g, width) == width;
 }
 
 static vb_err open_model(const vb_draft_bench_options *o, vb_model **m, vb_error *err) {
@@ -187,7 +187,11 @@ vb_err vb_bench_draft_json(const vb_draft_bench_options *o, char **json, vb_erro
     for (size_t i = 0; i < sizeof all_widths / sizeof *all_widths; i++)
         if (o->width == 0 || o->width == all_widths[i]) widths[n_widths++] = all_widths[i];
     if (n_widths == 0) widths[n_widths++] = o->width;
-    for (int32_t w = 2; w <= 16; w++) pass_gates(m, &w, 1);
+    for (int32_t w = 2; w <= 16; w++) {
+        if (pass_gate(m, w)) continue;
+        for (int32_t i = 0; i < n_widths; i++)
+            if (widths[i] == w) widths[i] = 0;
+    }
     json_t *root = json_object(), *list = json_array();
     vb_err e = VB_OK;
     for (int32_t p = 0; p < PROMPTS && e == VB_OK; p++) {
@@ -198,6 +202,7 @@ vb_err vb_bench_draft_json(const vb_draft_bench_options *o, char **json, vb_erro
             if (k == 0 || (k > 0 && (vb__drafting_kinds(m->engine) >> k & 1) == 0)) continue;
             for (int32_t i = 0; i < (k < 0 ? 1 : n_widths) && e == VB_OK; i++) {
                 arm a = {.kind = k, .width = k < 0 ? 0 : widths[i]};
+                if (k > 0 && a.width == 0) continue; /* declined */
                 e = measure_arm(m, ids, n, o->tokens, o->pairs, &a, err);
                 if (e == VB_OK) (void)json_array_append_new(arms, arm_json(&a));
                 if (e == VB_OK && o->progress != NULL && !o->progress(o->progress_user, "bench", ++done, PROMPTS * (1 + 3 * n_widths)))
@@ -241,7 +246,10 @@ static vb_err bracket(vb_model *m, arm *a, int32_t *const *ids, const int32_t *n
     double mean = (before.tokens_per_s + after.tokens_per_s) / 2, diff = before.tokens_per_s - after.tokens_per_s;
     a->plain_tokens_per_s = mean;
     a->ratio = mean > 0 ? a->tokens_per_s / mean : 0;
-    a->low = a->high = a->ratio;
+    bool rose = before.tokens_per_s < after.tokens_per_s;
+    const arm *slow = rose ? &before : &after, *quick = rose ? &after : &before;
+    a->low = quick->tokens_per_s > 0 ? a->tokens_per_s / quick->tokens_per_s : 0;
+    a->high = slow->tokens_per_s > 0 ? a->tokens_per_s / slow->tokens_per_s : 0;
     double s = mean > 0 ? (diff < 0 ? -diff : diff) / mean : 0;
     if (s > *spread) *spread = s;
     return VB_OK;
@@ -253,6 +261,7 @@ vb_err vb_tune_json(const vb_draft_bench_options *o, const char *const *texts, i
     vb_model *m = NULL;
     VB_TRY(check(o, err));
     if (n_texts > MAX_TEXTS) return vb__fail(err, VB_E_RANGE, "tune: %d prompts, expected at most %d", n_texts, MAX_TEXTS);
+    VB_TRY(vb__tuned_writable(err)); /* shows before the work, not after it */
     VB_TRY(open_model(o, &m, err));
     vb_err e = VB_OK;
     for (; count < (n_texts > 0 ? n_texts : PROMPTS) && e == VB_OK; count++) {
@@ -261,19 +270,19 @@ vb_err vb_tune_json(const vb_draft_bench_options *o, const char *const *texts, i
                         : prompt_ids(m, &prompts[count], &ids[count], &n[count], err);
     }
     json_t *arms = json_array(), *stored = json_array();
-    int32_t done = 0;
+    int32_t done = 0, all = 15 * __builtin_popcount(vb__drafting_kinds(m->engine) & ~1u);
     for (int32_t k = 1; k < VB_DRAFT_KINDS && e == VB_OK; k++) {
         if ((vb__drafting_kinds(m->engine) >> k & 1) == 0) continue;
         arm best = {0};
         double spread = 0;
         for (int32_t w = 2; w <= 16 && e == VB_OK; w++) {
             arm a = {.kind = k, .width = w};
-            pass_gates(m, &w, 1);
+            if (!pass_gate(m, w)) continue;
             e = bracket(m, &a, ids, n, count, o->tokens, &spread, err);
             if (e != VB_OK) break;
             (void)json_array_append_new(arms, arm_json(&a));
             if (a.ratio > best.ratio) best = a;
-            if (o->progress != NULL && !o->progress(o->progress_user, "tune", ++done, 3 * 15)) e = vb__fail(err, VB_E_CANCELLED, "tune: cancelled");
+            if (o->progress != NULL && !o->progress(o->progress_user, "tune", ++done, all)) e = vb__fail(err, VB_E_CANCELLED, "tune: cancelled");
         }
         if (e == VB_OK && best.ratio > 1 + spread) {
             e = vb__tuned_store(m->engine, k, best.width, best.ratio, err);

@@ -20,6 +20,8 @@ void vb__device_key(const vb__engine *e, char *buf, size_t size) {
                    vb__cpu_level_name(e->level), more, device, VB_VERSION, __GNUC__, __GNUC_MINOR__);
 }
 
+vb_err vb__tuned_writable(vb_error *err) { return vb__home_append(memo_name, "", err); }
+
 vb_err vb__tuned_store(const vb__engine *e, int32_t kind, int32_t width, double ratio, vb_error *err) {
     char key[256], line[384];
     vb__device_key(e, key, sizeof key);

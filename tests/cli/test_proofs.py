@@ -114,6 +114,16 @@ class Proofs(unittest.TestCase):
         self.call('verify', '--quick', '--draft', 'mtp', env={'VERBATIM_CPU': 'avx2'})
         with open(os.path.join(self.dir, 'gate.memo')) as f: self.assertEqual([l.split() for l in f if '/avx2' in l], memo)
 
+    def test_tune(self):
+        o = json.loads(self.call('tune', '--draft', 'lookup', '-n', '16', '--json'))
+        self.assertEqual([a['width'] for a in o['arms']], list(range(2, 17)))
+        for a in o['arms']: self.assertTrue(a['least'] <= a['ratio'] <= a['largest'], a)
+        with open(os.path.join(self.dir, 'tune.memo')) as f: self.assertEqual(len(f.readlines()), len(o['stored']))
+        # widths that the gate declines are no arms: a narrower one would serve in their place
+        o = json.loads(self.call('tune', '--draft', 'lookup', '-n', '16', '--json', env={'VERBATIM_FAULT': 'linear-rows'}))
+        self.assertEqual((o['arms'], o['stored']), ([], []))
+        self.assertIn('/dev/null/x: cannot be made', self.call('tune', '--draft', 'lookup', '-n', '16', code=3, env={'VERBATIM_HOME': '/dev/null/x'}))
+
 
 if __name__ == '__main__':
     PROGRAM = os.path.abspath(sys.argv.pop(1))
