@@ -35,9 +35,9 @@ static const vb__opt g_access_opts[] = {
      "Ask for this key. On the command line everyone on this machine can see it: better the environment variable or a file"},
     {"api-key-file", 0, VB_OPT_STRING, "FILE", AT(api_key_file), 0, 0, "VERBATIM_API_KEY_FILE", "Ask for one of the keys in FILE, one a line"},
     {"cors", 0, VB_OPT_LIST, "ORIGIN", AT(cors), 0, 0, "VERBATIM_CORS",
-     "A web page's origin that may ask, such as http://localhost:3000; repeatable. '*' is any, and needs a key"},
+     "A web page's origin that may ask, such as http://localhost:3000. '*' is any, and needs a key"},
     {"allowed-host", 0, VB_OPT_LIST, "NAME", AT(hosts), 0, 0, "VERBATIM_ALLOWED_HOST",
-     "A name that this server is reached by, beside addresses and localhost; repeatable"},
+     "A name that this server is reached by, beside addresses and localhost"},
     {0}};
 static const vb__opt g_output_opts[] = {{"verbose", 'v', VB_OPT_FLAG, NULL, AT(verbose), 0, 0, "VERBATIM_VERBOSE", "More log lines on standard error"}, {0}};
 #undef AT

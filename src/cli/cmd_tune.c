@@ -25,7 +25,7 @@ static const vb__opt g_opts[] = {
     {"draft", 0, VB_OPT_STRING, "KIND", AT(draft), 0, 0, NULL,
      "Which drafters: auto (all that fit), lookup, mtp, dflash[:PATH], model:PATH"},
     {"prompt-file", 0, VB_OPT_LIST, "FILE", AT(prompts), 0, TEXTS, NULL,
-     "A prompt of yours (repeatable); without any, built-in ones"},
+     "A prompt of yours; without any, built-in ones"},
     {"tokens", 'n', VB_OPT_INT, "N", AT(tokens), 16, 1024, NULL, "Tokens of an answer; default 128"},
     {"threads", 't', VB_OPT_INT, "N", AT(threads), 1, 1024, "VERBATIM_THREADS",
      "Exactly N threads; by default one per core that the process may use"},

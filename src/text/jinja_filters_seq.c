@@ -448,6 +448,10 @@ bool vb__jf_groupby(jr *r, jv in, const jargs *a, jv *out) {
     for (uint32_t i = 0; i < n; i++)
         if (!key_of(r, k[i].item, v[0], v[1], !exact, &k[i].key)) return false;
     if (!sort_keyed(r, k, n, false)) return false;
+    for (uint32_t i = 1; i < n; i++) { /* here keys without an order are an error even where they are equal */
+        int c;
+        if (!vb__jv_compare(r, k[i].key, k[i - 1].key, "<", &c)) return false;
+    }
     for (uint32_t from = 0, to; from < n; from = to) {
         bool same = true;
         for (to = from + 1; to < n; to++) {

@@ -316,7 +316,8 @@ bool vb__jformat_percent(jr *r, const jstr *f, jv args, jv *out) {
     }
     bool left = args.t == JV_TUPLE
                     ? c.used < args.l->n
-                    : c.used == 0 && args.t != JV_DICT && args.t != JV_LIST && args.t != JV_RANGE;
+                    : c.used == 0 && args.t != JV_DICT && args.t != JV_LIST && args.t != JV_RANGE &&
+                          args.t != JV_UNDEF;
     if (left) return vb__jerr(r, "not all arguments of the format were used, expected fewer");
     return vb__jsb_take(&c.b, out);
 }

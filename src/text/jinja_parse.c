@@ -1022,7 +1022,7 @@ static jast *statement_set(parser *p) {
     n->type = N_SETBLOCK;
     if (!note_target(p, n->a, true)) return NULL;
     if (p->cur.t == T_PIPE && (!next(p) || (n->b = filter_chain(p, NULL)) == NULL)) return NULL;
-    if (p->cur.t != T_BLOCK_END) return unexpected(p, "'=' or the tag's end");
+    if (p->cur.t != T_BLOCK_END && p->cur.t != T_COLON) return unexpected(p, "'=' or the tag's end");
     return inner_body(p, n, ends, "{% endset %}");
 }
 
@@ -1114,6 +1114,7 @@ static jast *statement(parser *p, const char *expected) {
 static bool body(parser *p, jast *owner, const char *const *ends, const char *expected) {
     list l = {0};
     if (!deeper(p)) return false;
+    if (ends != NULL && p->cur.t == T_COLON && !next(p)) return false; /* {% else: %}, as in Python */
     if (ends != NULL && !expect(p, T_BLOCK_END)) return false;
     uint32_t opened = owner->line;
     for (;;) {

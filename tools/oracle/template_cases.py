@@ -679,7 +679,10 @@ SMALL = [
     "{{ d | tojson }}{{ d | tojson(indent=2) }}{{ d | tojson(sort_keys=true, separators=(',', ':')) }}{{ u | tojson(ensure_ascii=true) }}{{ [[], {}, [[]], ''] | tojson(indent=1) }}{{ {1: 2, none: 3, 1.5: 4} | tojson }}",
     "{{ strftime_now('%A %a %B %b %d %e %H %I %M %S %p %y %Y %j %U %w %F %T %% %-d %Z|%z') }}",
     "{{ range(5) }}{{ range(2, 10, 3) | list }}{{ range(10)[2:8:2] | list }}{{ range(3) | map('string') | join }}{{ dict(a=1, **{'b': 2}) }}{{ d.items() | list | length }}{{ d.get('zz', 'no') }}{{ d.keys() | list }}{{ d.values() | list | length }}",
+    "{% if x: %}1{% elif s: %}2{% else: %}3{% endif %}{% for i in [1, 2]: %}{{ i }}{% endfor %}{% set y: %}q{% endset %}{{ y }}{% macro m(a): %}{{ a }}{{ caller() }}{% endmacro %}{% call m(1): %}c{% endcall %}{% filter upper: %}f{% endfilter %}",
+    "{{ 'plain' % missing }}{{ things2 | groupby('n') | map('first') | list }}{{ [{}] | groupby('a') | list }}{{ [{}, {}] | sort(attribute='a') }}",
     # errors
+    "{{ [{}, {}] | groupby('a') | list }}", "{{ [{'a': none}, {'a': none}] | groupby('a') | list }}", "{% if x: y %}{% endif %}", "{% if x %}{% endif: %}", "{% set x = 1: %}",
     "{{ missing.x }}", "{{ 1 + 'a' }}", "{{ [1] + 'a' }}", "{% for x in 5 %}{% endfor %}", "{{ [].append(1) }}", "{{ raise_exception('text: ' ~ 1.0) }}",
     "{{ 'a'.nope() }}", "{{ {}.x.y }}", "{% set a, b = [1] %}", "{{ 1 // 0 }}", "{{ 'x' | nope }}", "{{ x is nope }}", "{% endfor %}", "{{ 'a }}", "{% if x %}", "{{ {1: 2, [1]: 3} }}",
 ]
