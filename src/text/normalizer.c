@@ -1,7 +1,6 @@
 #include "text/normalizer.h"
 #include "base/alloc.h"
 #include <string.h>
-#include <utf8proc.h>
 
 void vb__normalizer_fini(vb__normalizer *n) {
     for (int i = 0; i < n->n_steps; i++) {
@@ -83,9 +82,7 @@ static vb_err strip_accents(const vb__text_view *t, vb__textbuf *out, bool *chan
     for (size_t i = 0; i < t->len;) {
         size_t from = i;
         uint32_t c = vb__utf8_next(t->data, t->len, &i);
-        utf8proc_category_t k = c < 0x300 ? UTF8PROC_CATEGORY_CN : utf8proc_category((utf8proc_int32_t)c);
-        if (k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_ME)
-            *changed = true;
+        if (vb__char_is_mark(c)) *changed = true;
         else VB_TRY(vb__textbuf_copy(out, t->data + from, i - from, origins_at(t, from)));
     }
     return VB_OK;

@@ -52,6 +52,7 @@ static inline size_t vb__utf8_len(unsigned char c) { return c < 0x80 ? 1 : c < 0
 size_t vb__utf8_put(char out[4], uint32_t c);
 
 bool vb__char_is_space(uint32_t c);   /* property White_Space: U+180E is not one */
+bool vb__char_is_mark(uint32_t c);    /* general category M of Unicode 9 */
 bool vb__char_is_numeric(uint32_t c); /* categories Nd, Nl, No */
 bool vb__char_is_digit(uint32_t c);   /* category Nd */
 bool vb__char_is_punct(uint32_t c);   /* ASCII punctuation (symbols too) and the P categories */

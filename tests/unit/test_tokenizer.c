@@ -939,6 +939,13 @@ static void normal_forms(void **state) {
     }
     vb__textbuf_fini(&out);
     vb__nf_work_fini(&work);
+    /* marks for StripAccents, of Unicode 9: U+1CF2 was one, U+08D0, U+16FF0 and U+1E4EF came later */
+    static const uint32_t marks[] = {0x300, 0x903, 0x20dd, 0x1cf2, 0x8d4, 0xc03, 0x1171d, 0xe0100};
+    static const uint32_t no_marks[] = {'a', 0xb4, 0x2ff, 0x8d0, 0xc04, 0xc3c, 0x1cf7, 0x11a99, 0x16ff0, 0x1e4ef};
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
+        if (!vb__char_is_mark(marks[i])) fail_msg("U+%04X is no mark", marks[i]);
+    for (size_t i = 0; i < sizeof no_marks / sizeof *no_marks; i++)
+        if (vb__char_is_mark(no_marks[i])) fail_msg("U+%04X is a mark", no_marks[i]);
     assert_int_equal(vb__utf8_check("a\xc0\x80", 3), 1);
     assert_int_equal(vb__utf8_check("a\xed\xa0\x80", 4), 1);
     assert_int_equal(vb__utf8_check("a\xf4\x90\x80\x80", 5), 1);
