@@ -26,7 +26,12 @@ fuzz:
 	sh tools/fuzz.sh $(SECONDS_EACH)
 bench: all
 	$(BUILD)/verbatim bench --geometry qwen3.5-0.8b
+# A PREFIX that was given counts for a folder that was set up before, too.
 install: all
+ifneq ($(origin PREFIX),file)
+	meson configure $(BUILD) --prefix=$(PREFIX)
+	ninja -C $(BUILD)
+endif
 	meson install -C $(BUILD) --no-rebuild
 clean:
 	rm -rf $(BUILD) build-asan build-fuzz
