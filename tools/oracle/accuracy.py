@@ -115,6 +115,7 @@ def main():
     p.add_argument('--activations', type=int, nargs='+', default=[8, 16])
     p.add_argument('--json', action='store_true')
     args = p.parse_args()
+    if not os.path.exists(args.reference): p.error(f'--reference {args.reference}: is absent, expected a JSON list of {{"prompt_ids", "greedy_ids"}}')
     torch.set_num_threads(2)
     for folder in args.models:
         for r in measure(args, folder):
