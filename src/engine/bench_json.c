@@ -95,8 +95,8 @@ static json_t *report(const vb_bench_options *o, const vb__engine *e, const vb__
     double step = r->step_s.median, gb = ratio((double)r->step_bytes, step) / 1e9;
     double stated = (double)vb__footprint_context(&f, e->ctx), packed = (double)f.weights;
     json_t *j = json_pack(
-        "{s:s, s:b, s:s, s:s, s:i, s:i, s:s, s:i, s:i, s:f, s:f}", "level", vb__cpu_level_name(e->level), "vnni", e->level == VB_CPU_AVX2 && vb__cpu_vnni(), "geometry",
-        o->path != NULL ? o->path : o->geometry, "weights", o->path != NULL ? "file" : o->weights, "threads", e->threads,
+        "{s:s, s:b, s:o, s:s, s:i, s:i, s:s, s:i, s:i, s:f, s:f}", "level", vb__cpu_level_name(e->level), "vnni", e->level == VB_CPU_AVX2 && vb__cpu_vnni(), "geometry",
+        vb__json_path(o->path != NULL ? o->path : o->geometry), "weights", o->path != NULL ? "file" : o->weights, "threads", e->threads,
         "activations", e->activations, "cpu", vb__cpu_brand(), "ctx", r->depth, "repeats", r->repeats, "read_gb_per_s",
         r->read_gb_per_s.median, "contract_gops", r->contract_gops.median);
     json_t *spread = json_pack("{s:f, s:f, s:f, s:f}", "read", r->read_gb_per_s.spread, "contract", r->contract_gops.spread,

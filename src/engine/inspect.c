@@ -77,7 +77,7 @@ static json_t *report(const vb__checkpoint *ck, const vb__model *m, int64_t scra
     int64_t tensor_bytes, available = vb__memory_available(), context = vb__footprint_context(&f, ctx);
     int64_t fixed = f.weights + vb__footprint_context(&f, 0);
     json_t *tensors = tensor_array(ck, &tensor_bytes);
-    json_t *j = json_pack("{s:s, s:s, s:o}", "path", vb__checkpoint_path(ck), "architecture", vb__arch_name(c->arch), "config",
+    json_t *j = json_pack("{s:o, s:s, s:o}", "path", vb__json_path(vb__checkpoint_path(ck)), "architecture", vb__arch_name(c->arch), "config",
                           config_object(c));
     set(j, "mtp", json_pack("{s:b, s:s?}", "present", m->mtp != NULL, "missing", m->mtp_missing[0] != 0 ? m->mtp_missing : NULL));
     set_int(j, "tensor_bytes", tensor_bytes);

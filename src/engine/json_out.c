@@ -1,4 +1,5 @@
 #include "engine/json_out.h"
+#include "base/alloc.h"
 #include "base/buffer.h"
 
 static int append(const char *text, size_t n, void *user) { return vb__buffer_append(user, text, n) == VB_OK ? 0 : -1; }
@@ -14,4 +15,15 @@ vb_err vb__json_out(json_t *j, char **out, vb_error *err) {
     if (text == NULL) return vb__fail(err, VB_E_MEMORY, "JSON: out of memory");
     *out = text;
     return VB_OK;
+}
+
+json_t *vb__json_path(const char *path) {
+    json_t *text = json_string(path);
+    if (text != NULL) return text;
+    char *ascii = vb__strdup(VB_TAG_ENGINE, path);
+    for (char *p = ascii; p != NULL && *p != '\0'; p++)
+        if ((signed char)*p < 0) *p = '?';
+    text = json_string(ascii);
+    vb__free(ascii);
+    return text;
 }

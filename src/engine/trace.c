@@ -1,6 +1,7 @@
 #include "engine/trace.h"
 #include "base/alloc.h"
 #include "engine/drafting.h"
+#include "engine/json_out.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -61,8 +62,8 @@ vb_err vb__trace_open(const char *path, const vb__engine *e, vb__trace **out, vb
         vb__trace_close(t);
         return code;
     }
-    vb_err code = write_line(t, json_pack("{s:s, s:i, s:s, s:s, s:s, s:i, s:i, s:b, s:i}", "type", "header", "trace", 1, "version", VB_VERSION,
-                                          "path", e->path, "model", e->fingerprint, "contract", VB_CONTRACT, "activations",
+    vb_err code = write_line(t, json_pack("{s:s, s:i, s:s, s:o, s:s, s:i, s:i, s:b, s:i}", "type", "header", "trace", 1, "version", VB_VERSION,
+                                          "path", vb__json_path(e->path), "model", e->fingerprint, "contract", VB_CONTRACT, "activations",
                                           (int)e->activations, "head_chunk", (int)e->model->head_chunk, "ctx", (int)e->ctx), err);
     if (code != VB_OK) {
         vb__trace_close(t);

@@ -8,6 +8,7 @@
 #include "engine/drafting.h"
 #include "engine/draft_policy.h"
 #include "engine/gate.h"
+#include "engine/json_out.h"
 #include "engine/model_handle.h"
 #include <jansson.h>
 #include <stdio.h>
@@ -242,9 +243,9 @@ vb_err vb_verify_json(const vb_verify_options *o, char **json, bool *equal, vb_e
     struct tm tm;
     if (gmtime_r(&now, &tm) != NULL) (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
     if (code == VB_OK) {
-        json_t *root = json_pack("{s:b, s:i, s:s, s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:{s:O, s:O, s:O, s:s, s:s, s:s, s:s}, s:I, s:f, s:o, s:o}",
+        json_t *root = json_pack("{s:b, s:i, s:s, s:i, s:s, s:s, s:o, s:s, s:s, s:s, s:{s:O, s:O, s:O, s:s, s:s, s:s, s:s}, s:I, s:f, s:o, s:o}",
                                  "equal", (int)(g.difference == NULL), "contract", VB_CONTRACT, "class", "cpu", "activations",
-                                 (int)o->activations, "mode", o->full ? "full" : "quick", "model", fingerprint, "path", o->path, "machine",
+                                 (int)o->activations, "mode", o->full ? "full" : "quick", "model", fingerprint, "path", vb__json_path(o->path), "machine",
                                  vb__cpu_brand(), "build", VB_VERSION " gcc " __VERSION__, "date", when, "grid", "levels", g.levels,
                                  "threads", g.threads, "drafters", g.drafters, "widths", "1..16", "chunks", "1, 7, 33, whole", "neighbours",
                                  "0, 1, 3", "cache", "cold, warm", "cells", (json_int_t)g.cells, "seconds", vb__now() - g.t0, "hashes",

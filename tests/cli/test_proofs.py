@@ -2,10 +2,10 @@
 """verify, --trace, replay, --accepts and tune of the real program on the embedded model: what they prove, what they catch, and
 what they say of files that somebody else wrote.
 
-usage: test_proofs.py PROGRAM"""
+usage: test_proofs.py PROGRAM SOURCE_ROOT"""
 import json, os, subprocess, sys, tempfile, unittest
 
-PROGRAM = None
+PROGRAM = ROOT = None
 CHAT = 'Count from one to ten.'
 
 
@@ -23,7 +23,7 @@ class Proofs(unittest.TestCase):
         e = {k: v for k, v in os.environ.items() if not k.startswith('VERBATIM_')}
         e.update({'VERBATIM_HOME': self.dir, **(env or {})})
         p = subprocess.run([PROGRAM, *args], capture_output=True, text=True, cwd=self.dir, timeout=280, env=e)
-        self.assertEqual(p.returncode, code, ' '.join(args) + '\n' + p.stdout + p.stderr)
+        self.assertEqual(p.returncode, code, repr(args) + '\n' + p.stdout + p.stderr)
         return p.stdout if code < 2 else p.stderr
 
     def trace(self, name, *args):
@@ -95,6 +95,15 @@ class Proofs(unittest.TestCase):
         with open(os.path.join(self.dir, 'endless'), 'w') as f: f.truncate(1 << 40)
         self.assertIn('endless:1: the line does not end', self.call('replay', 'endless', code=3))
 
+    def test_a_path_that_is_no_text(self):
+        link = os.path.join(os.fsencode(self.dir), b'at\xffto')
+        os.symlink(os.path.join(ROOT, 'models', 'atto').encode(), link)
+        self.call('run', 'x', '-n', '2', '--greedy', '-m', link, '--trace', 'u')
+        self.assertIn('equal', self.call('replay', 'u', '-m', link))
+        self.assertIn('at?to', json.loads(self.call('inspect', '-m', link, '--json'))['path'])
+        d = self.call('verify', '-m', link, '--quick', '--json', code=1, env={'VERBATIM_FAULT': 'linear-rows'})
+        self.assertIn('at?to', json.loads(d)['path'])
+
     def test_verify_names_planted_faults(self):
         for fault, tensor in (('linear-rows', 'after layer 0'), ('attention-rows', 'after layer 3'), ('rope-rows', 'after layer 3'),
                               ('state-commit', 'after layer 0'), ('kv-truncate', 'after layer 3')):
@@ -126,5 +135,5 @@ class Proofs(unittest.TestCase):
 
 
 if __name__ == '__main__':
-    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    PROGRAM, ROOT = os.path.abspath(sys.argv.pop(1)), os.path.abspath(sys.argv.pop(1))
     unittest.main(verbosity=2)
