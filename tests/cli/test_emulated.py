@@ -2,10 +2,10 @@
 """The real program on CPUs that this machine is not: emulated by qemu-user, whose floating point is software of its own, so
 equal hashes are also a second opinion on every instruction that the kernels use.
 
-usage: test_emulated.py PROGRAM        (exit 77, skipped, where qemu-x86_64 is not installed: make setup-full)"""
+usage: test_emulated.py PROGRAM SOURCE_ROOT        (exit 77, skipped, where qemu-x86_64 is not installed: make setup-full)"""
 import json, os, shutil, subprocess, sys, tempfile, unittest
 
-PROGRAM = None
+PROGRAM = ROOT = None
 QEMU = shutil.which('qemu-x86_64')
 
 
@@ -31,6 +31,20 @@ class Emulated(unittest.TestCase):
         for cpu in ('Haswell', 'EPYC-Rome'):
             with self.subTest(cpu): self.same(cpu, '-n', '6', '--draft', 'none', '--greedy')
 
+    def test_golden_hashes(self):
+        """The first two prompts of tests/golden/test_invariance.c on the 4-bit model: the hashes that every machine gives."""
+        with open(os.path.join(ROOT, 'tests', 'golden', 'invariance_hashes.h')) as f: golden = f.read().split('{"4 bit",')[1].split('"')
+        golden = [h for h in golden if len(h) == 64][:2]
+        for i, count in enumerate((3, 17)):
+            ids, z = [], 77 + i
+            for _ in range(count):
+                z = (z * 6364136223846793005 + 1442695040888963407) % 2**64
+                ids.append((z >> 33) % 16384)
+            p = self.call('EPYC-Rome', 'run', '--ids', ','.join(map(str, ids)), '-n', '8', '--ignore-eos', '--temp', '0.8', '--seed', '5',
+                          '--top-p', '1', '--top-k', '0', '--draft', 'none', '--json')
+            self.assertEqual(p.returncode, 0, p.stderr)
+            self.assertEqual(json.loads(p.stdout)['logits_sha256'], golden[i])
+
     def test_avx2_drafting(self):
         """The gate cannot end its check in its budget here: plain decode serves, nothing is declined, nothing waits for it."""
         answer = self.same('Haswell', '-n', '6', '--draft', 'mtp', '--draft-width', '3', '--temp', '0.8', '--seed', '7')
@@ -51,6 +65,7 @@ class Emulated(unittest.TestCase):
 
 
 if __name__ == '__main__':
+    ROOT = os.path.abspath(sys.argv.pop(2))
     PROGRAM = os.path.abspath(sys.argv.pop(1))
     if QEMU is None:
         print('skipped: qemu-x86_64 is not installed (make setup-full)')
