@@ -106,10 +106,11 @@ static vb_err call_create(vb_async *a, const vb_call_options *o, const vb_sampli
     if (code == VB_OK) code = vb__answer_begin(&c->answer, a->e, q, sampling, NULL, flags, err);
     if (code == VB_OK) {
         /* What can never fit is refused here, with both numbers. */
-        int64_t pages = ((int64_t)o->request.prompt_count + VB_PAGE_POSITIONS) / VB_PAGE_POSITIONS;
+        int64_t positions = (int64_t)o->request.prompt_count + (o->request.max_tokens != 0);
+        int64_t pages = (positions + VB_PAGE_POSITIONS - 1) / VB_PAGE_POSITIONS;
         if (pages > a->stats.kv_pages)
             code = vb__fail(err, VB_E_CONTEXT_FULL, "prompt is too long: %d tokens > %lld maximum", o->request.prompt_count,
-                            (long long)a->stats.kv_pages * VB_PAGE_POSITIONS - 1);
+                            (long long)a->stats.kv_pages * VB_PAGE_POSITIONS - (o->request.max_tokens != 0));
     }
     q->prompt_ids = q->prediction = NULL; /* the engine's request has copies */
     if (code != VB_OK) {

@@ -35,12 +35,14 @@ static void req_fail(vb__engine *e, vb__req *r, vb_err code, const char *text) {
     req_done(e, r);
 }
 
+static int32_t pages_of(int32_t positions) { return (positions + VB_PAGE_POSITIONS - 1) / VB_PAGE_POSITIONS; }
+
 vb_err vb__engine_submit(vb__engine *e, vb__req *r, vb_error *err) {
     vb_check(r->phase == VB_REQ_NEW);
-    int64_t pages = ((int64_t)r->n_prompt + VB_PAGE_POSITIONS) / VB_PAGE_POSITIONS;
+    int32_t pages = pages_of(r->n_prompt + (r->p.max_tokens != 0));
     if (pages > vb__page_pool_count(e->pages))
         return vb__fail(err, VB_E_CONTEXT_FULL,
-                        "prompt: needs %lld KV pages of 64 tokens, expected at most the pool's %d", (long long)pages,
+                        "prompt: needs %d KV pages of 64 tokens, expected at most the pool's %d", pages,
                         vb__page_pool_count(e->pages));
     r->serial = e->serial++;
     r->phase = VB_REQ_QUEUED;
@@ -84,8 +86,23 @@ static int32_t reusable(const vb__slot *s, const vb__req *r) {
     return memcmp(s->tokens, r->tokens, (size_t)n * sizeof *s->tokens) == 0 ? n : 0;
 }
 
+/* Whether the pool has pages for what is known of a request, beside what is known of the live ones. A request that came in without
+ * would be computed only to give way, over and over. Where nothing is live it comes in: then it can have all pages. */
+static bool has_pages(const vb__engine *e, const vb__req *r) {
+    int64_t room = vb__page_pool_free_count(e->pages);
+    bool live = false;
+    for (int32_t i = 0; i < e->parallel; i++) {
+        const vb__slot *s = &e->slots[i];
+        int32_t more = s->req == NULL ? 0 : pages_of(s->req->n_tokens + 1) - s->seq->n_pages;
+        if (s->req == NULL) room += s->seq->n_pages; /* it only remembers */
+        else if (more > 0) room -= more;
+        live = live || s->req != NULL;
+    }
+    return !live || pages_of(r->n_tokens + 1) <= room;
+}
+
 static void admit(vb__engine *e) {
-    while (e->queue != NULL) {
+    while (e->queue != NULL && has_pages(e, e->queue)) {
         vb__req *r = e->queue;
         vb__slot *best = NULL;
         int32_t best_n = -1;
