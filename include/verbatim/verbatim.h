@@ -174,7 +174,7 @@ typedef struct vb_result {
     float *logprobs;        /* [count] or NULL */
     vb_top_logprob *top;    /* [count][top_logprobs] or NULL */
     vb_finish finish;
-    const char *stop;       /* the stop string that ended the text (as given in the request), or NULL */
+    const char *stop;       /* the stop string that ended the text, or NULL: the request's, of a vb_call a copy that goes with it */
     vb_sampling sampling;   /* as used, seed included */
     char logits_sha256[65]; /* "" unless asked for */
     double prefill_s, decode_s;
@@ -214,7 +214,8 @@ typedef struct vb_token_event {
 
 typedef struct vb_call_options {
     vb_request request;   /* copied with all it points to; its callbacks, neighbours, accepts and trace_path are not used */
-    /* On the model's thread, which waits meanwhile; they may call vb_async_cancel. on_token may be NULL. on_done comes exactly once
+    /* On the model's thread, which waits meanwhile; they may call vb_async_cancel: a call cancelled by its own on_token gets no further
+     * token. on_token may be NULL. What was held back for a stop string comes with no token, only in the result. on_done comes exactly once
      * and last; result belongs to the callee (vb_result_fini), NULL with err when the request failed. A cancelled one has a
      * result, finish VB_FINISH_CANCELLED. */
     void (*on_token)(void *user, const vb_token_event *t);
@@ -228,8 +229,8 @@ typedef struct vb_async_options {
 } vb_async_options;
 
 VB_API VB_MUST_USE vb_err vb_async_start(vb_model *m, const vb_async_options *o, vb_async **out, vb_error *err);
-/* Cancels what is not finished, waits for the thread, frees. All calls must be released afterwards at the latest when
- * their on_done has come. Accepts NULL. */
+/* Cancels what is not finished, waits until every on_done has come, ends the thread. Calls that are not released yet still have to
+ * be, before or after the model is closed. Not from a callback. Accepts NULL. */
 VB_API void vb_async_stop(vb_async *a);
 /* Hands in n calls, all or none; they count as one in the queue and share one seed when none is given. calls[n] receives
  * them; each is the caller's until vb_call_release, not before its on_done. *sampling, when not NULL, is what the first one samples with, seed

@@ -18,6 +18,7 @@ enum {
     VB_LIMIT_DELTA_HEAD_DIM = 512,         /* of the gated delta net: kernels keep a head's rows in scratch */
     VB_LIMIT_CONV_TAPS = 8,
     VB_LIMIT_CONTEXT = 1 << 24,            /* positions */
+    VB_LIMIT_KV_PAGES = 1 << 24,           /* of 64 positions, that all sequences share */
     VB_LIMIT_ROWS = 512,                   /* rows of one forward call; longer chunks become several calls */
     VB_LIMIT_DRAFT_WIDTH = 16,             /* rows of a verify block */
     VB_LIMIT_TEMPLATE_BYTES = 1 << 20,

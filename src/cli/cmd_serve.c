@@ -25,7 +25,7 @@ static const vb__opt g_server_opts[] = {
     {"parallel", 0, VB_OPT_INT, "N", AT(parallel), 1, 256, "VERBATIM_PARALLEL", "Requests that run at one time; default 4"},
     {"queue", 0, VB_OPT_INT, "N", AT(queue), 0, 1 << 20, "VERBATIM_QUEUE",
      "Requests that may wait for their turn; beyond them the answer is 429. Default 128"},
-    {"kv-pages", 0, VB_OPT_INT, "N", AT(kv_pages), 1, 1 << 24, "VERBATIM_KV_PAGES",
+    {"kv-pages", 0, VB_OPT_INT, "N", AT(kv_pages), 1, VB_LIMIT_KV_PAGES, "VERBATIM_KV_PAGES",
      "KV pages of 64 tokens that all requests share; by default what they could want, as memory allows"},
     {"alias", 0, VB_OPT_STRING, "NAME", AT(alias), 0, 0, "VERBATIM_ALIAS", "The model's name in answers; default the last part of its path"},
     {"trace", 0, VB_OPT_STRING, "FILE", AT(trace), 0, 0, "VERBATIM_TRACE", "Record every finished answer, for verbatim replay"},

@@ -20,7 +20,7 @@ static vb_err on_logits(void *user, const float *logits, int32_t vocab, int32_t 
 static void emit(vb__answer *a, const char *text, size_t len) {
     if (len == 0) return;
     (void)vb__buffer_append(&a->text, text, len); /* its error sticks and is seen at the end */
-    if (a->q->on_text != NULL && !a->q->on_text(a->q->user, text, len)) a->cancelled = true;
+    if (a->q->on_text != NULL && !a->cancelled && !a->q->on_text(a->q->user, text, len)) a->cancelled = true;
 }
 
 static bool room_for_logprobs(vb__answer *a) {
@@ -48,6 +48,7 @@ static void on_token(void *user, const vb__req_token *t) {
         a->n++;
     }
     emit(a, t->text, t->text_len);
+    if (a->cancelled) a->req->unwanted = true;
     if (a->on_token != NULL) a->on_token(a->user, t);
 }
 
@@ -90,6 +91,8 @@ vb_err vb__answer_begin(vb__answer *a, vb__engine *e, const vb_request *q, const
         return vb__fail(err, VB_E_RANGE, "stop: %d strings, expected at most %d", q->n_stops, VB_MAX_STOPS);
     if (q->top_logprobs > VB_TOP_LOGPROBS_MAX)
         return vb__fail(err, VB_E_RANGE, "top_logprobs: %d, expected at most %d", q->top_logprobs, VB_TOP_LOGPROBS_MAX);
+    for (int32_t i = 0; i < q->n_stops; i++)
+        if (q->stops[i] == NULL) return vb__fail(err, VB_E_ARGUMENT, "stop: string %d is missing", i);
     if (q->n_stops > 0 && e->tok == NULL)
         return vb__fail(err, VB_E_NOT_FOUND, "%s/tokenizer.json: missing, expected for stop strings", e->path);
     vb__req_params p = {.prompt = q->prompt_ids, .n_prompt = q->prompt_count, .max_tokens = q->max_tokens,
@@ -99,6 +102,8 @@ vb_err vb__answer_begin(vb__answer *a, vb__engine *e, const vb_request *q, const
                         .on_round = (flags & VB_ANSWER_ROUNDS) != 0 || vb__log_get_level() <= VB_LOG_DEBUG ? on_round : NULL,
                         .on_logits = (flags & VB_ANSWER_HASH) != 0 || q->logits_row != NULL ? on_logits : NULL,
                         .on_token = on_token, .on_prefill = on_prefill, .user = a};
+    if (q->n_prediction < 0 || (q->n_prediction > 0 && q->prediction == NULL))
+        return vb__fail(err, VB_E_ARGUMENT, "prediction: %d ids, expected 0 or more with their array", q->n_prediction);
     for (int32_t i = 0; i < q->n_prediction; i++)
         if (q->prediction[i] < 0 || q->prediction[i] >= e->model->cfg.vocab)
             return vb__fail(err, VB_E_RANGE, "prediction: id %d, expected 0 to %d", q->prediction[i], e->model->cfg.vocab - 1);
@@ -139,8 +144,8 @@ vb_err vb__answer_result(vb__answer *a, vb_result *out, vb_error *err) {
     if (r->text != NULL && r->stop == NULL) VB_TRY(vb__text_out_end(r->text, &rest, &rest_len));
     emit(a, rest, rest_len);
     log_rounds(a);
-    vb_result o = {.finish = r->finish, .sampling = r->p.sampling, .cached_tokens = s->cached};
-    for (int32_t i = 0; i < a->q->n_stops && r->stop != NULL; i++)
+    vb_result o = {.finish = a->cancelled ? VB_FINISH_CANCELLED : r->finish, .sampling = r->p.sampling, .cached_tokens = s->cached};
+    for (int32_t i = 0; i < a->q->n_stops && r->stop != NULL && !a->cancelled; i++)
         if (strcmp(a->q->stops[i], r->stop) == 0) o.stop = a->q->stops[i];
     o.count = vb__req_count(r);
     o.text_len = a->text.len;

@@ -127,7 +127,8 @@ vb_err vb__generate(vb_model *m, const vb_request *q, const vb__draft_script *sc
     if (code == VB_OK) {
         vb_result done = {0};
         code = vb__answer_result(&a, &done, err);
-        if (code == VB_OK && trace != NULL) code = vb__trace_write(trace, a.req, &a.rounds, done.logits_sha256, err);
+        if (code == VB_OK && trace != NULL && done.finish != VB_FINISH_CANCELLED)
+            code = vb__trace_write(trace, a.req, &a.rounds, done.logits_sha256, err);
         if (code == VB_OK) *out = done;
         else vb_result_fini(&done);
     }

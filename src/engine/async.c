@@ -32,6 +32,7 @@ struct vb_call {
 
 struct vb_async {
     vb__engine *e;
+    atomic_int refs; /* the caller's until stop, and one of each call: it may be cancelled until it is released */
     vb__trace *trace;
     pthread_t thread;
     pthread_mutex_t lock;
@@ -45,6 +46,14 @@ struct vb_async {
     vb_call *live;                /* the thread's: with the engine */
 };
 
+static void unref(vb_async *a) {
+    if (atomic_fetch_sub(&a->refs, 1) != 1) return;
+    pthread_mutex_destroy(&a->lock);
+    pthread_cond_destroy(&a->wake);
+    vb__free(a->slots);
+    vb__free(a);
+}
+
 /* ---- Handing in ---------------------------------------------------------------------------------------------------- */
 
 static void call_destroy(vb_call *c) {
@@ -53,6 +62,7 @@ static void call_destroy(vb_call *c) {
     for (int32_t i = 0; i < c->o.request.n_stops; i++) vb__free((void *)(uintptr_t)c->o.request.stops[i]);
     vb__free((void *)(uintptr_t)c->o.request.logit_bias);
     vb__free((void *)(uintptr_t)c->o.request.draft);
+    unref(c->a);
     vb__free(c);
 }
 
@@ -64,6 +74,7 @@ static void on_token(void *user, const vb__req_token *t) {
     const vb_token_event ev = {.id = t->id, .end = t->end, .text = t->text, .text_len = t->text_len, .logprob = t->logprob,
                                .top = t->top, .n_top = t->n_top};
     c->o.on_token(c->o.user, &ev);
+    if (atomic_load(&c->cancel)) c->answer.req->unwanted = true;
 }
 
 static vb_err no_memory(vb_error *err) { return vb__fail(err, VB_E_MEMORY, "request: out of memory"); }
@@ -74,6 +85,7 @@ static vb_err call_create(vb_async *a, const vb_call_options *o, const vb_sampli
     if (c == NULL) return no_memory(err);
     vb_request *q = &c->o.request;
     c->a = a;
+    atomic_fetch_add(&a->refs, 1);
     c->o = *o;
     c->handed_in = vb__now();
     q->logits_row = NULL;
@@ -86,9 +98,15 @@ static vb_err call_create(vb_async *a, const vb_call_options *o, const vb_sampli
     q->logit_bias = NULL;
     q->draft = NULL;
     vb_err code = VB_OK;
-    if (o->request.n_stops < 0 || o->request.n_stops > VB_MAX_STOPS || o->request.n_logit_bias < 0)
+    if (o->on_done == NULL) code = vb__fail(err, VB_E_ARGUMENT, "request: without on_done");
+    else if (o->request.n_stops < 0 || o->request.n_stops > VB_MAX_STOPS)
         code = vb__fail(err, VB_E_RANGE, "stop: %d strings, expected at most %d", o->request.n_stops, VB_MAX_STOPS);
+    else code = vb__logit_bias_check(o->request.logit_bias, o->request.n_logit_bias, a->e->model->cfg.vocab, err);
     for (int32_t i = 0; code == VB_OK && i < o->request.n_stops; i++) {
+        if (o->request.stops[i] == NULL) {
+            code = vb__fail(err, VB_E_ARGUMENT, "stop: string %d is missing", i);
+            break;
+        }
         q->stops[i] = vb__strdup(VB_TAG_ENGINE, o->request.stops[i]);
         if (q->stops[i] == NULL) code = no_memory(err);
         else q->n_stops++;
@@ -321,6 +339,7 @@ vb_err vb_async_start(vb_model *m, const vb_async_options *o, vb_async **out, vb
     if (a == NULL) return no_memory(err);
     a->e = e;
     a->inbox_tail = &a->inbox;
+    atomic_init(&a->refs, 1);
     a->places = e->parallel + (o->queue > 0 ? o->queue : 0);
     a->stats.slots = e->parallel;
     a->stats.kv_pages = a->stats.kv_pages_free = vb__page_pool_count(e->pages);
@@ -353,11 +372,8 @@ void vb_async_stop(vb_async *a) {
     pthread_cond_signal(&a->wake);
     pthread_mutex_unlock(&a->lock);
     (void)pthread_join(a->thread, NULL);
-    pthread_mutex_destroy(&a->lock);
-    pthread_cond_destroy(&a->wake);
     vb__trace_close(a->trace);
-    vb__free(a->slots);
-    vb__free(a);
+    unref(a);
 }
 
 void vb_async_get_stats(vb_async *a, vb_async_stats *out) {

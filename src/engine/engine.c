@@ -162,6 +162,10 @@ vb_err vb__engine_open_source(const vb_model_options *o, const vb__weight_source
                         o->threads, o->parallel, o->prefill_chunk);
         goto out;
     }
+    if (o->kv_pages < 0 || o->kv_pages > VB_LIMIT_KV_PAGES) {
+        code = vb__fail(err, VB_E_RANGE, "--kv-pages: %lld, expected 1 to %d", (long long)o->kv_pages, VB_LIMIT_KV_PAGES);
+        goto out;
+    }
     e->threads = o->threads > 0 ? o->threads : vb__cpu_cores();
     e->activations = o->activations;
     e->parallel = o->parallel;

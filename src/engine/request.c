@@ -5,7 +5,7 @@
 
 vb_err vb__req_create(vb__engine *e, const vb__req_params *p, vb__req **out, vb_error *err) {
     int32_t vocab = e->model->cfg.vocab;
-    if (p->n_prompt < 1) return vb__fail(err, VB_E_ARGUMENT, "prompt: no tokens, expected at least one");
+    if (p->n_prompt < 1 || p->prompt == NULL) return vb__fail(err, VB_E_ARGUMENT, "prompt: no tokens, expected at least one");
     if (p->n_prompt > e->ctx || (p->max_tokens != 0 && p->n_prompt >= e->ctx))
         return vb__fail(err, VB_E_CONTEXT_FULL, "prompt is too long: %d tokens > %d maximum", p->n_prompt,
                         p->max_tokens != 0 ? e->ctx - 1 : e->ctx);

@@ -85,6 +85,7 @@ typedef struct vb__req {
     vb__token_counts counts; /* when penalties need them */
     bool counting;
     vb__text_out *text;   /* NULL: no text wanted */
+    bool unwanted;        /* set by on_token: nobody wants more, the token just handed out is the last */
     vb_finish finish;
     const char *stop;     /* stop string that ended it */
     vb_err error;         /* of this request alone */

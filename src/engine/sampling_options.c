@@ -151,6 +151,8 @@ vb_err vb__sampling_check(const vb_sampling *s, vb_error *err) {
 }
 
 vb_err vb__logit_bias_check(const vb_logit_bias *bias, int32_t n, int32_t vocab, vb_error *err) {
+    if (n < 0 || (n > 0 && bias == NULL))
+        return vb__fail(err, VB_E_ARGUMENT, "logit_bias: %d entries, expected 0 or more with their array", n);
     for (int32_t i = 0; i < n; i++) {
         if (bias[i].id < 0 || bias[i].id >= vocab)
             return vb__fail(err, VB_E_RANGE, "logit_bias: token id %d, expected 0 to %d", bias[i].id,

@@ -33,7 +33,7 @@ VB_MUST_USE vb_err vb__sampling_resolve(const vb_sampling *request, const vb_sam
  * repeat_penalty 0.001..100, presence and frequency -100..100. VB_E_RANGE naming the field. */
 VB_MUST_USE vb_err vb__sampling_check(const vb_sampling *s, vb_error *err);
 
-/* Ids below vocab, finite biases. VB_E_RANGE naming logit_bias. */
+/* Ids below vocab, finite biases: else VB_E_RANGE, and VB_E_ARGUMENT for a count without an array, naming logit_bias. */
 VB_MUST_USE vb_err vb__logit_bias_check(const vb_logit_bias *bias, int32_t n, int32_t vocab, vb_error *err);
 
 #endif

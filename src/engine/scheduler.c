@@ -288,7 +288,11 @@ static bool accept_token(vb__engine *e, vb__req *r, const vb__sample *c) {
         r->stop = stop;
     }
     if (r->p.on_token != NULL) r->p.on_token(r->p.user, &t);
-    return end || stop != NULL || length;
+    if (r->unwanted) { /* here and not at the end of the step, so that drafts do not decide how much there is */
+        r->finish = VB_FINISH_CANCELLED;
+        r->stop = NULL;
+    }
+    return end || stop != NULL || length || r->unwanted;
 }
 
 /* Row `i` of a request's block, behind i accepted drafts, for the sampler; its logits are row `k`. False when it will not be sampled from. */
