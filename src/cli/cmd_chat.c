@@ -39,6 +39,13 @@ static void on_interrupt(int sig) {
     g_interrupted = 1;
 }
 
+/* Writing goes on behind a Ctrl-C, waiting for a line does not: the line editor takes its own handler away at the first one,
+ * and where that came before it waited only a later one ends the wait. */
+static void watch_interrupts(bool restart) {
+    struct sigaction sa = {.sa_handler = on_interrupt, .sa_flags = restart ? SA_RESTART : 0};
+    (void)sigaction(SIGINT, &sa, NULL);
+}
+
 static bool on_text(void *user, const char *text, size_t len) {
     (void)user;
     vb__cli_progress_clear();
@@ -52,7 +59,9 @@ static bool on_progress(void *user, const char *phase, int64_t done, int64_t tot
 /* One line, with editing on a terminal; NULL at the end of input. The caller's (free). */
 static char *read_line(bool terminal, const char *mark, size_t *len) {
     if (terminal) {
+        watch_interrupts(false);
         char *line = readline(mark);
+        watch_interrupts(true);
         if (line && *line) add_history(line);
         *len = line ? strlen(line) : 0;
         return line;
@@ -203,8 +212,7 @@ static int run(void *values_, const char *const *positional, int n_positional) {
                          "chat_template: the model has none, expected --chat-template FILE");
     }
     if (e == VB_OK) {
-        struct sigaction sa = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
-        (void)sigaction(SIGINT, &sa, NULL);
+        watch_interrupts(true);
         e = converse(m, v, &err);
     }
     vb_model_close(m);

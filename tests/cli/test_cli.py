@@ -268,11 +268,15 @@ class Cli(unittest.TestCase):
         os.write(fd, b'lost')
         until(b'lost')
         out = b''
-        while b'> ' not in out: # one that comes before the line editor waits is forgotten
-            os.write(fd, b'\x03')
-            if select.select([fd], [], [], 2)[0]: out += os.read(fd, 4096)
-        os.write(fd, b'two\n')
-        until(b'<USER>TWO')
+        def insist(send, what):
+            """Sends again after some seconds without any output: a Ctrl-C that comes before the line editor waits is forgotten, and one
+            that comes late takes the line typed behind it along, as terminals do."""
+            nonlocal out
+            while what not in out:
+                os.write(fd, send)
+                while what not in out and select.select([fd], [], [], 4)[0]: out += os.read(fd, 4096)
+        insist(b'\x03', b'> ')
+        insist(b'two\n', b'<USER>TWO')
         os.write(fd, b'/exit\n')
         try: until(b'never')
         except OSError: pass
