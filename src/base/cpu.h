@@ -17,7 +17,8 @@ typedef enum vb__cpu_level {
 /* What the CPU and the system grant. Asks for AMX permission on its first call, so it must come before
  * threads and signal stacks are made. VB_E_DEVICE without FMA3. */
 VB_MUST_USE vb_err vb__cpu_detect(vb__cpu_level *out, vb_error *err);
-/* The level to use: VERBATIM_CPU if set (VB_E_ARGUMENT when unknown or above the CPU's), else the best. */
+/* The level to use: VERBATIM_CPU if set (VB_E_ARGUMENT when unknown or above the CPU's), else the best.
+ * VB_E_ARGUMENT too for a VERBATIM_VNNI that is neither 0 nor 1. */
 VB_MUST_USE vb_err vb__cpu_select(vb__cpu_level *out, vb_error *err);
 /* Whether kernels of level AVX2 may use AVX-VNNI: the CPU has it, and VERBATIM_VNNI is not 0. */
 bool vb__cpu_vnni(void);

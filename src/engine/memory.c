@@ -10,7 +10,7 @@ static int64_t number(const char *folder, const char *file, const char *key) {
     return end != line ? v : -1;
 }
 
-/* What is left under a group's limit. Cached files that nobody maps any more make room at once and count as free. */
+/* What is left under a group's limit. Pages of files in the cache that were not used of late make room at once and count as free. */
 static void least_left(void *ctx, const char *folder, int version) {
     int64_t *least = ctx, limit, used, cached;
     limit = number(folder, version == 2 ? "memory.max" : "memory.limit_in_bytes", "");
