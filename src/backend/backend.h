@@ -12,6 +12,7 @@
  */
 #ifndef VB_BACKEND_BACKEND_H
 #define VB_BACKEND_BACKEND_H
+#include "backend/ops/argmax.h"
 #include "backend/weight.h"
 #include "base/error.h"
 #include "base/pool.h"
@@ -186,9 +187,9 @@ typedef struct vb__backend_ops {
     void (*norm_linear)(vb__backend *be, const vb__norm *norm, float *h, int64_t hs, int32_t rows, const vb__linear_out *outs,
                         int32_t n_outs);
     /* linear with one product (no bias, no residual), then argmax of its rows, taken while they are in cache; y may be NULL
-     * when nobody wants the product itself. Host outputs; waits. */
+     * when nobody wants the product itself. Host output; waits. */
     void (*linear_argmax)(vb__backend *be, const float *x, int64_t xs, int32_t rows, const vb__linear_out *out,
-                          int32_t *ids, uint8_t *finite);
+                          vb__best *best);
     /* (rmsnorm,) linear, swiglu and linear, bit for bit; what lies between them stays in the backend. x may be neither residual
      * nor output of down; norm's x may. */
     void (*mlp)(vb__backend *be, float *x, int64_t xs, int32_t rows, const vb__mlp_args *a);
@@ -211,9 +212,8 @@ typedef struct vb__backend_ops {
                    int32_t rows, int32_t n);
     void (*gather_rows)(vb__backend *be, float *y, int64_t ys, const float *x, int64_t xs, const int32_t *idx,
                         int32_t rows, int32_t n); /* y[i] = x[idx[i]]; idx is a host array, NULL: i */
-    /* ops/argmax.h: per row the lowest id of the largest value; finite[r] = 0 when any value is not finite. Host outputs; waits. */
-    void (*argmax)(vb__backend *be, const float *x, int64_t xs, int32_t rows, int32_t n, int32_t *ids,
-                   uint8_t *finite);
+    /* ops/argmax.h, per row. Host output; waits. */
+    void (*argmax)(vb__backend *be, const float *x, int64_t xs, int32_t rows, int32_t n, vb__best *best);
     /* ops/route.h: the `used` experts of each row of router logits x (rows, n), which it destroys: ids (rows, used), a host
      * array; weights w (rows, used). Waits. */
     void (*route)(vb__backend *be, float *x, int64_t xs, int32_t rows, int32_t n, int32_t used, int32_t *ids, float *w);

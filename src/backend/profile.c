@@ -61,8 +61,8 @@ static void timed_gather_rows(vb__backend *be, float *y, int64_t ys, const float
     TIMED(VB_PROFILE_ELEMENTWISE, gather_rows(be, y, ys, x, xs, idx, rows, n));
 }
 static void timed_linear_argmax(vb__backend *be, const float *x, int64_t xs, int32_t rows, const vb__linear_out *out,
-                                int32_t *ids, uint8_t *finite) {
-    TIMED(VB_PROFILE_LINEAR, linear_argmax(be, x, xs, rows, out, ids, finite));
+                                vb__best *best) {
+    TIMED(VB_PROFILE_LINEAR, linear_argmax(be, x, xs, rows, out, best));
 }
 static void timed_norm_linear(vb__backend *be, const vb__norm *norm, float *h, int64_t hs, int32_t rows,
                               const vb__linear_out *outs, int32_t n_outs) {
@@ -71,9 +71,8 @@ static void timed_norm_linear(vb__backend *be, const vb__norm *norm, float *h, i
 static void timed_mlp(vb__backend *be, float *x, int64_t xs, int32_t rows, const vb__mlp_args *a) {
     TIMED(VB_PROFILE_LINEAR, mlp(be, x, xs, rows, a));
 }
-static void timed_argmax(vb__backend *be, const float *x, int64_t xs, int32_t rows, int32_t n, int32_t *ids,
-                         uint8_t *finite) {
-    TIMED(VB_PROFILE_SAMPLING, argmax(be, x, xs, rows, n, ids, finite));
+static void timed_argmax(vb__backend *be, const float *x, int64_t xs, int32_t rows, int32_t n, vb__best *best) {
+    TIMED(VB_PROFILE_SAMPLING, argmax(be, x, xs, rows, n, best));
 }
 
 static void timed_route(vb__backend *be, float *x, int64_t xs, int32_t rows, int32_t n, int32_t used, int32_t *ids,

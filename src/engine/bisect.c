@@ -66,8 +66,9 @@ static vb_err make_chain(bisect *b, const int32_t *ids, vb__difference *d, vb_er
         VB_TRY(vb__seq_commit(b->seq, 1));
         memcpy(b->prefill + i * b->row, b->host, (size_t)b->row * sizeof(float));
     }
-    uint8_t finite;
-    e->be->ops->argmax(e->be, e->logits, v, 1, v, &b->tokens[0], &finite);
+    vb__best best;
+    e->be->ops->argmax(e->be, e->logits, v, 1, v, &best);
+    b->tokens[0] = best.id;
     VB_TRY(vb__seq_save(b->seq, &b->start));
     vb__seq_hash(b->seq, b->state[0]);
     for (int32_t i = 0; i < CHAIN; i++) {
@@ -75,7 +76,8 @@ static vb_err make_chain(bisect *b, const int32_t *ids, vb__difference *d, vb_er
         VB_TRY(vb__seq_commit(b->seq, 1));
         memcpy(b->chain + i * b->row, b->host, (size_t)b->row * sizeof(float));
         memcpy(b->logits + (int64_t)i * v, e->logits, (size_t)v * sizeof(float));
-        e->be->ops->argmax(e->be, e->logits, v, 1, v, &b->tokens[i + 1], &finite);
+        e->be->ops->argmax(e->be, e->logits, v, 1, v, &best);
+        b->tokens[i + 1] = best.id;
         vb__seq_hash(b->seq, b->state[i + 1]);
     }
     /* The prefill in one call. */

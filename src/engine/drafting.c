@@ -399,7 +399,7 @@ static vb_err propose_model(vb__engine *e, vb__step_seq *const *plan, int32_t n)
                                         e->row_tokens + plan[k]->row0 + 1, i, e->logits, NULL));
             int32_t v = e->model->cfg.vocab;
             vb__row_logits l = {.logits = e->logits};
-            e->be->ops->argmax(e->be, e->logits, v, 1, v, l.id, l.finite);
+            e->be->ops->argmax(e->be, e->logits, v, 1, v, l.of);
             VB_TRY(e->be->ops->sync(e->be, NULL));
             VB_TRY(choose_drafts(e, plan, &row, &l));
         }

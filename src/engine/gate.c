@@ -162,11 +162,10 @@ static vb_err run_rows(vb__gate *g, const int32_t *tokens, int32_t rows, int32_t
 }
 
 static int32_t argmax_row(const struct vb__engine *e, int32_t row) {
-    int32_t id = 0;
-    uint8_t finite;
+    vb__best best;
     int32_t v = e->model->cfg.vocab;
-    e->be->ops->argmax(e->be, e->logits + (int64_t)row * v, v, 1, v, &id, &finite);
-    return id;
+    e->be->ops->argmax(e->be, e->logits + (int64_t)row * v, v, 1, v, &best);
+    return best.id;
 }
 
 static hash128 hash_row(const struct vb__engine *e, int32_t row) {

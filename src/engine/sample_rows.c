@@ -16,19 +16,19 @@ void vb__row_logits_want(vb__row_logits *l, const vb__sample_row *row) {
 
 vb_err vb__row_logits_make(vb__engine *e, const float *hidden, int32_t rows, vb__row_logits *l, vb_error *err) {
     vb_check(rows <= VB_LOGIT_ROWS);
-    memset(l->finite, 0, sizeof l->finite);
+    memset(l->of, 0, sizeof l->of);
     l->logits = e->logits;
     if (!l->best) {
         vb__logits(e->model, hidden, rows, e->logits);
         return e->be->ops->sync(e->be, err);
     }
-    vb__logits_best(e->model, hidden, rows, l->read ? e->logits : NULL, l->id, l->finite);
+    vb__logits_best(e->model, hidden, rows, l->read ? e->logits : NULL, l->of);
     VB_TRY(e->be->ops->sync(e->be, err));
     if (l->read) return VB_OK;
     l->logits = NULL;
     for (int32_t i = 0; i < rows && l->logits == NULL; i++) { /* hardly ever: an id without a token, or NaN */
-        bool token = e->token_mask == NULL || (e->token_mask[l->id[i] / 32] >> (l->id[i] % 32) & 1) != 0;
-        if (l->finite[i] != 0 && token) continue;
+        bool token = e->token_mask == NULL || (e->token_mask[l->of[i].id / 32] >> (l->of[i].id % 32) & 1) != 0;
+        if (l->of[i].finite != 0 && token) continue;
         vb__logits(e->model, hidden, rows, e->logits);
         VB_TRY(e->be->ops->sync(e->be, err));
         l->logits = e->logits;
@@ -38,8 +38,9 @@ vb_err vb__row_logits_make(vb__engine *e, const float *hidden, int32_t rows, vb_
 
 void vb__row_logits_take(const vb__engine *e, const vb__row_logits *l, int32_t i, vb__sample_row *row) {
     row->logits = l->logits == NULL ? NULL : l->logits + (int64_t)i * e->model->cfg.vocab;
-    row->known_best = l->finite[i] != 0;
-    row->best = row->known_best ? l->id[i] : 0;
+    row->known_best = l->of[i].finite != 0;
+    row->best = row->known_best ? l->of[i].id : 0;
+    row->margin = row->known_best ? l->of[i].value - l->of[i].second : 0;
 }
 
 typedef struct pick_ctx {

@@ -11,8 +11,7 @@ vb__sample_row vb__request_row(const vb__engine *e, const vb__req *r, int32_t po
 typedef struct vb__row_logits {
     bool read, best; /* in: some row's logits are read; some row's best id is enough */
     const float *logits; /* out: [rows][vocab], NULL when nobody reads them */
-    int32_t id[VB_LOGIT_ROWS];      /* out: of the best logit, */
-    uint8_t finite[VB_LOGIT_ROWS];  /*   where this is 1 */
+    vb__best of[VB_LOGIT_ROWS]; /* out: its best, where it is finite; else nothing is known */
 } vb__row_logits;
 
 /* Notes that a choice will be made from such a row. */

@@ -147,6 +147,17 @@ static int32_t first_of(const vb__sampler *s, const float *z, float max) {
     return i;
 }
 
+/* The largest value beside that of `best`, which is its block's largest. */
+static float second_to(const vb__sampler *s, const float *z, int32_t best) {
+    const int32_t blocks = (s->vocab + BLOCK - 1) / BLOCK, own = best / BLOCK, at = own * BLOCK;
+    const int32_t end = at + BLOCK < s->vocab ? at + BLOCK : s->vocab;
+    float before = maximum(s->block_max, own), behind = maximum(s->block_max + own + 1, blocks - own - 1);
+    float beside = maximum(z + at, best - at), after = maximum(z + best + 1, end - best - 1);
+    before = before > behind ? before : behind;
+    beside = beside > after ? beside : after;
+    return before > beside ? before : beside;
+}
+
 /* exp(x) for x <= 0 in the sequence of vb__expf, without branches so that loops over it become vector code.
  */
 static inline float exp_negative(float x) {
@@ -319,16 +330,24 @@ static inline float gumbel_bound(uint32_t r) {
     return (float)(zeros + 2) * 0.6932f;
 }
 
-/* What the choice is after: the survivor with the largest z - log(E), on ties the lowest id. */
+/* What the choice is after: the survivor with the largest z - log(E), on ties the lowest id. Nobody cares about scores below
+ * the bar: that of the leader, or of the second where the margin is wanted. */
 typedef struct leader {
     int32_t id;
-    float score;
+    float score, second, bar;
+    bool wants_second;
 } leader;
 
 static inline void challenge(leader *best, int32_t id, float z, uint32_t word) {
-    if (z + gumbel_bound(word) < best->score) return; /* rounding is monotone: it cannot win */
+    if (z + gumbel_bound(word) < best->bar) return; /* rounding is monotone: it cannot win */
     float score = z + gumbel(word);
-    if (score > best->score || (score == best->score && id < best->id)) *best = (leader){id, score};
+    if (id == best->id) return;
+    if (score > best->score || (score == best->score && id < best->id)) {
+        best->second = best->score;
+        best->score = score;
+        best->id = id;
+    } else if (score > best->second) best->second = score;
+    best->bar = best->wants_second ? best->second : best->score;
 }
 
 /* The largest noise there is, 33 ln 2, and a little more. */
@@ -361,31 +380,33 @@ static void words256(uint32_t first, const uint32_t counter[4], const uint32_t k
 
 /* all: every id above -inf competes, and block_max is z's; else the list. start: any of them (a good one
  * saves work). */
-static int32_t choose(const vb__sampler *s, const vb__sample_row *r, bool all, int32_t n, int32_t start) {
+static leader choose(const vb__sampler *s, const vb__sample_row *r, bool all, int32_t n, int32_t start) {
     const uint32_t key[2] = {(uint32_t)r->options->seed, (uint32_t)(r->options->seed >> 32)};
     uint32_t counter[4] = {(uint32_t)start >> 2, (uint32_t)(r->position + 1), r->choice, 0}, word[256];
     vb__philox4x32(counter, key, word);
-    leader best = {start, s->z[start] + gumbel(word[start & 3])};
+    const float none = -__builtin_inff();
+    leader best = {start, s->z[start] + gumbel(word[start & 3]), none, none, r->wants_margin};
+    if (!best.wants_second) best.bar = best.score;
     if (all) {
         for (int32_t i = 0; i < n; i += 256) {
             int32_t m = n - i < 256 ? n - i : 256;
-            if (maximum(s->block_max + i / BLOCK, (m + BLOCK - 1) / BLOCK) + MOST_NOISE < best.score)
+            if (maximum(s->block_max + i / BLOCK, (m + BLOCK - 1) / BLOCK) + MOST_NOISE < best.bar)
                 continue;
             words256((uint32_t)i >> 2, counter, key, word);
             for (int32_t j = 0; j < m; j++) challenge(&best, i + j, s->z[i + j], word[j]);
         }
-        return best.id;
+        return best;
     }
     for (int32_t i = 0; i < n; i++) {
         int32_t id = s->id[i];
-        if (s->z[id] + MOST_NOISE < best.score) continue;
+        if (s->z[id] + MOST_NOISE < best.bar) continue;
         if (counter[0] != (uint32_t)id >> 2) {
             counter[0] = (uint32_t)id >> 2;
             vb__philox4x32(counter, key, word);
         }
         challenge(&best, id, s->z[id], word[id & 3]);
     }
-    return best.id;
+    return best;
 }
 
 /* ---- Logprobs ------------------------------------------------------------------------------------------ */
@@ -463,7 +484,8 @@ static vb_err pick(vb__sampler *s, const vb__sample_row *r, vb__sample *out, vb_
                         "logits at position %lld: out of range after bias, penalties and temperature",
                         (long long)r->position);
     int32_t best = first_of(s, s->z, max);
-    vb__sample result = {.id = best, .survivors = 1};
+    vb__sample result = {.id = best, .survivors = 1, .margin = __builtin_inff()};
+    if (greedy && r->wants_margin) result.margin = max - second_to(s, s->z, best);
     if (!greedy) {
         bool all = true;
         if (o->top_k > 0 && o->top_k < n) {
@@ -483,7 +505,11 @@ static vb_err pick(vb__sampler *s, const vb__sample_row *r, vb__sample *out, vb_
                 result.survivors += s->z[i] > -__builtin_inff();
         else result.survivors = n;
         vb_assert(result.survivors > 0);
-        if (result.survivors > 1) result.id = choose(s, r, all, n, best);
+        if (result.survivors > 1) {
+            const leader first = choose(s, r, all, n, best);
+            result.id = first.id;
+            result.margin = first.score - first.second;
+        }
         else if (!all) result.id = s->id[0];
     }
     if (r->top_logprobs >= 0) logprobs(s, r, &result);
@@ -505,7 +531,7 @@ bool vb__sampler_known(const vb__sample_row *r) {
 vb_err vb__sampler_pick(vb__sampler *s, const vb__sample_row *row, vb__sample *out, vb_error *err) {
     vb_check(row->top_logprobs <= VB_TOP_LOGPROBS_MAX && row->position >= 0);
     if (vb__sampler_known(row)) {
-        *out = (vb__sample){.id = row->best, .survivors = 1};
+        *out = (vb__sample){.id = row->best, .survivors = 1, .margin = row->margin};
         return VB_OK;
     }
     uint32_t csr = vb__fp_enter();

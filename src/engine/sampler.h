@@ -32,11 +32,15 @@ typedef struct vb__sample_row {
     int32_t top_logprobs;           /* -1: no logprobs; 0 .. VB_TOP_LOGPROBS_MAX */
     bool known_best; /* `best` is the lowest id of the largest raw logit, and all logits are finite: a */
     int32_t best;    /*   greedy choice without edits is then made without reading the row again */
+    float margin;    /* with known_best: by how much that logit is above the second */
+    bool wants_margin;
 } vb__sample_row;
 
 typedef struct vb__sample {
     int32_t id;
     int32_t survivors; /* tokens that the noise chose from; 1 for greedy */
+    float margin;      /* by how much the winner is above the second, in logits over temperature and with the noise: how sure
+                        * the choice is. INFINITY for a sole survivor; only with wants_margin */
     float logprob;     /* of the raw distribution; only with top_logprobs >= 0 */
     int32_t n_top;     /* best first, ties to the lower id */
     vb_top_logprob top[VB_TOP_LOGPROBS_MAX];

@@ -39,9 +39,8 @@ VB_MUST_USE vb_err vb__forward(const vb__model *m, vb__workspace *ws, const vb__
 
 /* logits (rows, vocab) device, stride vocab, of final-normed hidden rows (rows, hidden). */
 void vb__logits(const vb__model *m, const float *hidden, int32_t rows, float *logits);
-/* The same, with the lowest id of the largest logit of each row, and 0 where any is not finite (host arrays); logits NULL when
- * nobody wants those themselves. Waits. */
-void vb__logits_best(const vb__model *m, const float *hidden, int32_t rows, float *logits, int32_t *best, uint8_t *finite);
+/* The same, with the best of each row (host array [rows]); logits NULL when nobody wants those themselves. Waits. */
+void vb__logits_best(const vb__model *m, const float *hidden, int32_t rows, float *logits, vb__best *best);
 
 /* MTP rows (spec qwen3_5, section 5): for each sequence rows i = pos0 .. pos0+rows-1, row i from the hidden row i of
  * the trunk (or MTP's own output) and token i+1; KV goes to the MTP layer of the sequence's pages. out: (rows, hidden)

@@ -89,8 +89,8 @@ static void choices_do_not_depend_on_what_is_kept(void **state) {
     vb__engine *e = model->engine;
     all_the_same("plain rows", false);
     vb__row_logits l = make(false, true);
-    uint32_t *word = &e->token_mask[l.id[3] / 32], old = *word;
-    *word &= ~(1u << (l.id[3] % 32)); /* the best id of one row has no token */
+    uint32_t *word = &e->token_mask[l.of[3].id / 32], old = *word;
+    *word &= ~(1u << (l.of[3].id % 32)); /* the best id of one row has no token */
     all_the_same("an id without a token", true);
     *word = old;
     float value = hidden[5];

@@ -171,7 +171,7 @@ static int best_first(const void *a, const void *b) {
 
 /* The contract with a sort, no masks or penalties. */
 static int32_t by_sorting(const float *x, int32_t n, const vb_sampling *o, int64_t position,
-                          int32_t *survivors) {
+                          int32_t *survivors, float *margin) {
     float *z = malloc((size_t)n * sizeof *z);
     int32_t *id = malloc((size_t)n * sizeof *id);
     for (int32_t i = 0; i < n; i++) z[i] = x[i] / o->temperature, id[i] = i;
@@ -192,7 +192,7 @@ static int32_t by_sorting(const float *x, int32_t n, const vb_sampling *o, int64
     }
     while (left > 0 && vb__expf(z[id[left - 1]] - max) < o->min_p) left--;
     int32_t best = -1;
-    float score = 0;
+    float score = 0, second = -INFINITY;
     for (int32_t i = 0; i < left; i++) {
         uint32_t w[4];
         vb__philox4x32((uint32_t[]){(uint32_t)id[i] >> 2, (uint32_t)(position + 1), 0, 0},
@@ -200,12 +200,39 @@ static int32_t by_sorting(const float *x, int32_t n, const vb_sampling *o, int64
         uint32_t r = w[id[i] & 3];
         float v = fmaf((float)(r >> 16), 0x1p-16f, ((float)(r & 0xffff) + 0.5f) * 0x1p-32f);
         float g = z[id[i]] - vb__logf(-vb__log1pf(-v));
-        if (best < 0 || g > score || (g == score && id[i] < best)) best = id[i], score = g;
+        if (best < 0) best = id[i], score = g;
+        else if (g > score || (g == score && id[i] < best)) best = id[i], second = score, score = g;
+        else if (g > second) second = g;
     }
+    *margin = score - second;
     *survivors = left;
     free(z);
     free(id);
     return best;
+}
+
+static void a_greedy_margin_is_that_to_the_second(void **state) {
+    (void)state;
+    for (int round = 0; round < 200; round++) {
+        int32_t n = 1 + (int32_t)(rnd() % 300), best = 0;
+        float *x = malloc((size_t)n * sizeof *x), second = -INFINITY;
+        for (int32_t i = 0; i < n; i++) {
+            x[i] = floorf(bell() * 40.0f) * 0.25f; /* ties */
+            if (x[i] > x[best]) best = i;
+        }
+        for (int32_t i = 0; i < n; i++)
+            if (i != best && x[i] > second) second = x[i];
+        vb_sampling o = g_plain;
+        o.temperature = 0;
+        vb__sampler *s = make(n);
+        vb__sample got = pick(s, (vb__sample_row){.logits = x, .options = &o, .top_logprobs = -1, .wants_margin = true});
+        assert_int_equal(got.id, best);
+        assert_true(got.margin == x[best] - second);
+        got = pick(s, (vb__sample_row){.options = &o, .top_logprobs = -1, .known_best = true, .best = 3, .margin = 1.5f});
+        assert_true(got.id == 3 && got.margin == 1.5f);
+        vb__sampler_destroy(s);
+        free(x);
+    }
 }
 
 static void large_rows_agree_with_a_sort(void **state) {
@@ -231,9 +258,13 @@ static void large_rows_agree_with_a_sort(void **state) {
         if (rnd() % 3 == 0) o.min_p = uniform() * 0.2f;
         o.seed = (uint64_t)rnd() << 32 | rnd();
         vb__sampler *s = make(n);
+        float margin;
         vb__sample got =
             pick(s, (vb__sample_row){.logits = x, .options = &o, .position = round, .top_logprobs = -1});
-        int32_t survivors, want = by_sorting(x, n, &o, round, &survivors);
+        vb__sample sure = pick(s, (vb__sample_row){.logits = x, .options = &o, .position = round, .top_logprobs = -1, .wants_margin = true});
+        int32_t survivors, want = by_sorting(x, n, &o, round, &survivors, &margin);
+        if (sure.id != got.id || sure.margin != margin)
+            fail_msg("round %d n %d shape %d: id %d margin %a, want %d %a", round, n, shape, sure.id, (double)sure.margin, got.id, (double)margin);
         if (got.id != want || got.survivors != survivors)
             fail_msg("round %d n %d shape %d k %d p %a min %a: id %d of %d, want %d of %d", round, n, shape,
                      o.top_k, (double)o.top_p, (double)o.min_p, got.id, got.survivors, want, survivors);
@@ -542,7 +573,8 @@ int main(int argc, char **argv) {
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(philox_has_the_published_values), cmocka_unit_test(the_oracle_agrees),
-        cmocka_unit_test(large_rows_agree_with_a_sort),    cmocka_unit_test(edges),
+        cmocka_unit_test(a_greedy_margin_is_that_to_the_second),
+        cmocka_unit_test(large_rows_agree_with_a_sort), cmocka_unit_test(edges),
         cmocka_unit_test(nothing_is_allocated_per_token),  cmocka_unit_test(a_block_rolls_back),
         cmocka_unit_test(draws_follow_the_distribution),   cmocka_unit_test(logprobs_are_of_the_raw_row),
         cmocka_unit_test(options_resolve_one_by_one),

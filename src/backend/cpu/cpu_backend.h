@@ -34,7 +34,7 @@ void vb__cpu_norm_linear(vb__backend *be, const vb__norm *norm, float *h, int64_
                          int32_t n_outs);
 void vb__cpu_mlp(vb__backend *be, float *x, int64_t xs, int32_t rows, const vb__mlp_args *a);
 void vb__cpu_linear_argmax(vb__backend *be, const float *x, int64_t xs, int32_t rows, const vb__linear_out *out,
-                           int32_t *ids, uint8_t *finite);
+                           vb__best *best);
 
 VB_MUST_USE vb_err vb__cpu_rowwise_init(vb__cpu_backend *be, vb_error *err);
 void vb__cpu_rowwise_fini(vb__cpu_backend *be);
@@ -50,8 +50,7 @@ void vb__cpu_swiglu(vb__backend *be, float *y, int64_t ys, const float *g, int64
                     int32_t rows, int32_t n);
 void vb__cpu_gather_rows(vb__backend *be, float *y, int64_t ys, const float *x, int64_t xs, const int32_t *idx,
                          int32_t rows, int32_t n);
-void vb__cpu_argmax(vb__backend *be, const float *x, int64_t xs, int32_t rows, int32_t n, int32_t *ids,
-                    uint8_t *finite);
+void vb__cpu_argmax(vb__backend *be, const float *x, int64_t xs, int32_t rows, int32_t n, vb__best *best);
 
 VB_MUST_USE vb_err vb__cpu_attention_init(vb__cpu_backend *be, vb_error *err);
 void vb__cpu_attention_fini(vb__cpu_backend *be);

@@ -33,26 +33,10 @@ typedef struct forms {
 struct vb__cpu_linear {
     forms in, mid; /* of a call's input; of what lies between the products of an MLP */
     uint8_t *thread_scratch;
-    struct best *best; /* [threads][BEST_ROWS]: linear_argmax of what each thread has made */
+    vb__best *best;    /* [threads][BEST_ROWS]: linear_argmax of what each thread has made */
     float *made;       /* [threads][MADE_FLOATS]: that, where the caller does not want it; and pieces of gate and up */
     vb__weight_store store;
 };
-
-/* Largest value of a part of a row, its lowest index; ops/argmax.h. */
-typedef struct best {
-    float value;
-    int32_t id;
-    uint8_t finite;
-} best;
-
-/* Parts come in any order: of equal values the lower index stays. */
-static void fold(best *all, float value, int32_t id, uint8_t finite) {
-    if (value > all->value || (value == all->value && id < all->id)) {
-        all->value = value;
-        all->id = id;
-    }
-    all->finite &= finite;
-}
 
 static int32_t form_of(const vb__weight *w) {
     if (!w->quantised) return 0;
@@ -263,7 +247,7 @@ static vb__cpu_weight panels_as_weight(const vb__cpu_weight *w, int32_t p0, int3
 static void product_best(const linear_job *j, int32_t begin, int32_t end, int32_t thread) {
     const vb__linear_out *o = &j->outs[0];
     const struct vb__cpu_linear *l = j->be->linear;
-    best *all = l->best + (size_t)thread * BEST_ROWS;
+    vb__best *all = l->best + (size_t)thread * BEST_ROWS;
     const int32_t rows = j->n_rows, fit = BEST_BYTES / (VB_PANEL * (int32_t)sizeof(float)) / rows;
     const int32_t most = fit < BEST_PANELS ? fit : BEST_PANELS;
     for (int32_t p0 = begin, p1; p0 < end; p0 = p1) {
@@ -285,11 +269,9 @@ static void product_best(const linear_job *j, int32_t begin, int32_t end, int32_
             ys = piece.ys;
         }
         for (int32_t r = 0; r < rows; r++) {
-            float value;
-            int32_t id;
-            uint8_t finite;
-            j->be->k.argmax(y + r * ys, n, &value, &id, &finite);
-            fold(&all[r], value, at + id, finite);
+            vb__best part;
+            j->be->k.argmax(y + r * ys, n, &part);
+            vb__best_fold(&all[r], &part, at);
         }
     }
 }
@@ -360,24 +342,20 @@ void vb__cpu_norm_linear(vb__backend *base, const vb__norm *norm, float *h, int6
 }
 
 void vb__cpu_linear_argmax(vb__backend *base, const float *x, int64_t xs, int32_t rows, const vb__linear_out *out,
-                           int32_t *ids, uint8_t *finite) {
+                           vb__best *best) {
     vb__cpu_backend *be = vb__cpu_of(base);
     const int32_t k = out->w->k, threads = vb__pool_threads(be->pool);
     int32_t step = pass_rows(be, k) < BEST_ROWS ? pass_rows(be, k) : BEST_ROWS;
-    best *all = be->linear->best;
+    vb__best *all = be->linear->best;
     vb_assert(k <= be->o.max_k && rows <= be->o.max_rows && out->bias == NULL && out->residual == NULL);
     for (int32_t r = 0, some; r < rows; r += some) {
         some = rows - r < step ? rows - r : step;
-        for (int32_t i = 0; i < threads * BEST_ROWS; i++) all[i] = (best){-__builtin_inff(), 0, 1};
+        for (int32_t i = 0; i < threads * BEST_ROWS; i++) all[i] = VB_BEST_NONE;
         linear_job j = {.be = be, .in = &be->linear->in, .x = x + r * xs, .xs = xs, .row0 = r, .outs = out, .n_outs = 1, .argmax = true};
         pass(&j, some, k);
         for (int32_t i = 0; i < some; i++) {
-            for (int32_t t = 1; t < threads; t++) {
-                const best *b = &all[t * BEST_ROWS + i];
-                fold(&all[i], b->value, b->id, b->finite);
-            }
-            ids[r + i] = all[i].id;
-            finite[r + i] = all[i].finite;
+            best[r + i] = all[i];
+            for (int32_t t = 1; t < threads; t++) vb__best_fold(&best[r + i], &all[t * BEST_ROWS + i], 0);
         }
     }
 }

@@ -14,14 +14,8 @@ enum {
 };
 
 /* The largest of one part of a row. */
-typedef struct partial {
-    float best;
-    int32_t id;
-    uint8_t finite;
-} partial;
-
 struct vb__cpu_rowwise {
-    partial parts[PARTIALS];
+    vb__best parts[PARTIALS];
 };
 
 vb_err vb__cpu_rowwise_init(vb__cpu_backend *be, vb_error *err) {
@@ -186,7 +180,7 @@ typedef struct argmax_call {
     const float *x;
     int64_t xs;
     int32_t n, parts, width;
-    partial *out;
+    vb__best *out;
 } argmax_call;
 
 static void argmax_parts(void *ctx, int32_t begin, int32_t end, int32_t thread) {
@@ -195,14 +189,11 @@ static void argmax_parts(void *ctx, int32_t begin, int32_t end, int32_t thread) 
     for (int32_t i = begin; i < end; i++) {
         int32_t at = i % c->parts * c->width;
         int32_t n = c->n - at < c->width ? c->n - at : c->width;
-        partial *p = &c->out[i];
-        c->k->argmax(c->x + i / c->parts * c->xs + at, n, &p->best, &p->id, &p->finite);
-        p->id += at;
+        c->k->argmax(c->x + i / c->parts * c->xs + at, n, &c->out[i]);
     }
 }
 
-void vb__cpu_argmax(vb__backend *base, const float *x, int64_t xs, int32_t rows, int32_t n, int32_t *ids,
-                    uint8_t *finite) {
+void vb__cpu_argmax(vb__backend *base, const float *x, int64_t xs, int32_t rows, int32_t n, vb__best *best) {
     vb__cpu_backend *be = vb__cpu_of(base);
     argmax_call c = {.k = &be->k, .xs = xs, .n = n, .width = ARGMAX_PART, .out = be->rowwise->parts};
     while ((c.parts = (int32_t)(((int64_t)n + c.width - 1) / c.width)) > PARTIALS) c.width *= 2;
@@ -211,14 +202,8 @@ void vb__cpu_argmax(vb__backend *base, const float *x, int64_t xs, int32_t rows,
         c.x = x + done * xs;
         vb__parallel_for(be->pool, some * c.parts, grain_of(n / c.parts, ARGMAX_PART), argmax_parts, &c);
         for (int32_t r = 0; r < some; r++) {
-            const partial *p = &c.out[r * c.parts];
-            partial all = {-__builtin_inff(), 0, 1};
-            for (int32_t i = 0; i < c.parts; i++) {
-                if (p[i].best > all.best) all = (partial){p[i].best, p[i].id, all.finite};
-                all.finite &= p[i].finite;
-            }
-            ids[done + r] = all.id;
-            finite[done + r] = all.finite;
+            best[done + r] = VB_BEST_NONE;
+            for (int32_t i = 0; i < c.parts; i++) vb__best_fold(&best[done + r], &c.out[r * c.parts + i], i * c.width);
         }
     }
 }

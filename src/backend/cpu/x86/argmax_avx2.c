@@ -1,15 +1,17 @@
-/* argmax, AVX2. Contract: ops/argmax.h. As the AVX-512 form: every lane keeps its own largest, lanes are folded
- * at the end, larger value first, then lower index. */
+/* argmax, AVX2. Contract: ops/argmax.h. As the AVX-512 form: every lane keeps its own two largest, lanes are folded
+ * at the end. */
 #include "backend/ops/argmax.h"
 #include "backend/cpu/x86/lanes_avx2.h"
 
 typedef struct lanes {
-    __m256 best, bad;
+    __m256 best, second, bad;
     __m256i at;
 } lanes;
 
 static inline lanes look(lanes l, __m256 v, __m256i here) {
     __m256 more = _mm256_cmp_ps(v, l.best, _CMP_GT_OQ);
+    /* Of a NaN, min and max return their second operand: it becomes the minimum, and then stays out. */
+    l.second = _mm256_max_ps(_mm256_min_ps(l.best, v), l.second);
     l.best = _mm256_blendv_ps(l.best, v, more);
     l.at = _mm256_blendv_epi8(l.at, here, _mm256_castps_si256(more));
     /* v - v is 0 for a finite v, else a NaN */
@@ -19,7 +21,8 @@ static inline lanes look(lanes l, __m256 v, __m256i here) {
 }
 
 void vb__argmax_avx2(VB_ARGMAX_ARGS) {
-    lanes a = {_mm256_set1_ps(-__builtin_inff()), _mm256_setzero_ps(), _mm256_setzero_si256()}, b = a;
+    const __m256 none = _mm256_set1_ps(-__builtin_inff());
+    lanes a = {none, none, _mm256_setzero_ps(), _mm256_setzero_si256()}, b = a;
     __m256i here = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), eight = _mm256_set1_epi32(8);
     int32_t i = 0;
     for (; i <= n - 16; i += 16) {
@@ -29,28 +32,21 @@ void vb__argmax_avx2(VB_ARGMAX_ARGS) {
         b = look(b, _mm256_loadu_ps(x + i + 8), next);
         here = _mm256_add_epi32(next, eight);
     }
-    float value[16];
+    float value[16], second[16];
     int32_t index[16];
     _mm256_storeu_ps(value, a.best);
     _mm256_storeu_ps(value + 8, b.best);
+    _mm256_storeu_ps(second, a.second);
+    _mm256_storeu_ps(second + 8, b.second);
     _mm256_storeu_si256((__m256i *)(void *)index, a.at);
     _mm256_storeu_si256((__m256i *)(void *)(index + 8), b.at);
-    float most = value[0];
-    int32_t at = index[0];
-    for (int32_t j = 1; j < 16; j++)
-        if (value[j] > most || (value[j] == most && index[j] < at)) {
-            most = value[j];
-            at = index[j];
-        }
-    uint8_t ok = _mm256_movemask_ps(_mm256_or_ps(a.bad, b.bad)) == 0;
-    for (; i < n; i++) { /* higher indices, so ties stay */
-        if (x[i] > most) {
-            most = x[i];
-            at = i;
-        }
-        if (x[i] - x[i] != 0.0f) ok = 0;
+    vb__best all = VB_BEST_NONE;
+    all.finite = _mm256_movemask_ps(_mm256_or_ps(a.bad, b.bad)) == 0;
+    for (int32_t j = 0; j < 16; j++) vb__best_fold(&all, &(vb__best){value[j], second[j], index[j], 1}, 0);
+    vb__best rest;
+    if (i < n) {
+        vb__argmax_ref(x + i, n - i, &rest);
+        vb__best_fold(&all, &rest, i);
     }
-    *best = most;
-    *id = at;
-    *finite = ok;
+    *best = all;
 }
