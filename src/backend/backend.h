@@ -48,6 +48,14 @@ typedef struct vb__linear_out {
     int64_t ys;
 } vb__linear_out;
 
+/* Some outputs of a product: ranges [begin, end) in ascending order, not empty, apart, of whole panels of VB_RANGE_UNIT outputs (but
+ * the last one may end at n). At most VB_RANGES_MAX of them. Every range costs its kernels a start: a few long ones are better than
+ * many short ones. */
+enum { VB_RANGE_UNIT = 16, VB_RANGES_MAX = 512 };
+typedef struct vb__out_range {
+    int32_t begin, end;
+} vb__out_range;
+
 /* An rmsnorm (ops/rmsnorm.h) of rows of x that a product takes as its input. */
 typedef struct vb__norm {
     const float *x; /* (rows, k), stride xs */
@@ -187,9 +195,10 @@ typedef struct vb__backend_ops {
     void (*norm_linear)(vb__backend *be, const vb__norm *norm, float *h, int64_t hs, int32_t rows, const vb__linear_out *outs,
                         int32_t n_outs);
     /* linear with one product (no bias, no residual), then argmax of its rows, taken while they are in cache; y may be NULL
-     * when nobody wants the product itself. Host output; waits. */
+     * when nobody wants the product itself. With ranges (n_ranges > 0) only those outputs are made, bit for bit, and compete:
+     * ids are those of the whole product, and other cells of y are left alone. Host output; waits. */
     void (*linear_argmax)(vb__backend *be, const float *x, int64_t xs, int32_t rows, const vb__linear_out *out,
-                          vb__best *best);
+                          const vb__out_range *ranges, int32_t n_ranges, vb__best *best);
     /* (rmsnorm,) linear, swiglu and linear, bit for bit; what lies between them stays in the backend. x may be neither residual
      * nor output of down; norm's x may. */
     void (*mlp)(vb__backend *be, float *x, int64_t xs, int32_t rows, const vb__mlp_args *a);

@@ -61,8 +61,8 @@ static void timed_gather_rows(vb__backend *be, float *y, int64_t ys, const float
     TIMED(VB_PROFILE_ELEMENTWISE, gather_rows(be, y, ys, x, xs, idx, rows, n));
 }
 static void timed_linear_argmax(vb__backend *be, const float *x, int64_t xs, int32_t rows, const vb__linear_out *out,
-                                vb__best *best) {
-    TIMED(VB_PROFILE_LINEAR, linear_argmax(be, x, xs, rows, out, best));
+                                const vb__out_range *ranges, int32_t n_ranges, vb__best *best) {
+    TIMED(VB_PROFILE_LINEAR, linear_argmax(be, x, xs, rows, out, ranges, n_ranges, best));
 }
 static void timed_norm_linear(vb__backend *be, const vb__norm *norm, float *h, int64_t hs, int32_t rows,
                               const vb__linear_out *outs, int32_t n_outs) {

@@ -22,7 +22,7 @@ vb_err vb__row_logits_make(vb__engine *e, const float *hidden, int32_t rows, vb_
         vb__logits(e->model, hidden, rows, e->logits);
         return e->be->ops->sync(e->be, err);
     }
-    vb__logits_best(e->model, hidden, rows, l->read ? e->logits : NULL, l->of);
+    vb__logits_best(e->model, hidden, rows, l->read ? e->logits : NULL, NULL, 0, l->of);
     VB_TRY(e->be->ops->sync(e->be, err));
     if (l->read) return VB_OK;
     l->logits = NULL;

@@ -237,9 +237,10 @@ void vb__logits(const vb__model *m, const float *hidden, int32_t rows, float *lo
     m->be->ops->linear(m->be, hidden, m->cfg.hidden, rows, &out, 1);
 }
 
-void vb__logits_best(const vb__model *m, const float *hidden, int32_t rows, float *logits, vb__best *best) {
+void vb__logits_best(const vb__model *m, const float *hidden, int32_t rows, float *logits, const vb__out_range *ranges,
+                     int32_t n_ranges, vb__best *best) {
     const vb__linear_out out = {m->head, NULL, NULL, 0, logits, m->cfg.vocab};
-    m->be->ops->linear_argmax(m->be, hidden, m->cfg.hidden, rows, &out, best);
+    m->be->ops->linear_argmax(m->be, hidden, m->cfg.hidden, rows, &out, ranges, n_ranges, best);
 }
 
 void vb__layer_kv_only(const vb__model *m, const vb__layer *l, vb__workspace *ws, const float *x, int32_t rows,

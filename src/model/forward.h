@@ -39,8 +39,10 @@ VB_MUST_USE vb_err vb__forward(const vb__model *m, vb__workspace *ws, const vb__
 
 /* logits (rows, vocab) device, stride vocab, of final-normed hidden rows (rows, hidden). */
 void vb__logits(const vb__model *m, const float *hidden, int32_t rows, float *logits);
-/* The same, with the best of each row (host array [rows]); logits NULL when nobody wants those themselves. Waits. */
-void vb__logits_best(const vb__model *m, const float *hidden, int32_t rows, float *logits, vb__best *best);
+/* The same, with the best of each row (host array [rows]); logits NULL when nobody wants those themselves. With ranges (n_ranges > 0)
+ * only those ids are looked at; cells of others are left alone. Waits. */
+void vb__logits_best(const vb__model *m, const float *hidden, int32_t rows, float *logits, const vb__out_range *ranges,
+                     int32_t n_ranges, vb__best *best);
 
 /* MTP rows (spec qwen3_5, section 5): for each sequence rows i = pos0 .. pos0+rows-1, row i from the hidden row i of
  * the trunk (or MTP's own output) and token i+1; KV goes to the MTP layer of the sequence's pages. out: (rows, hidden)

@@ -213,12 +213,12 @@ static void argmax_beside_the_product(void **state) {
                 for (int r = 0; r < rows; r++) {
                     vb__argmax_ref(y[0] + (int64_t)r * N, N, &best[0][r]);
                 }
-                vb__cpu_linear_argmax(&be->base, x, K, rows, &out[1], best[1]);
+                vb__cpu_linear_argmax(&be->base, x, K, rows, &out[1], NULL, 0, best[1]);
                 assert_memory_equal(y[0], y[1], (size_t)rows * N * 4);
                 same_best(best[0], best[1], rows);
                 vb__linear_out unwanted = {w, NULL, NULL, 0, NULL, 0}; /* the product itself */
                 memset(best[1], 0xff, sizeof best[1]);
-                vb__cpu_linear_argmax(&be->base, x, K, rows, &unwanted, best[1]);
+                vb__cpu_linear_argmax(&be->base, x, K, rows, &unwanted, NULL, 0, best[1]);
                 same_best(best[0], best[1], rows);
                 if (rows > 3) assert_true(best[0][2].id == 0 && best[0][2].finite == 1 && best[0][3].finite == 0);
             }
@@ -229,6 +229,80 @@ static void argmax_beside_the_product(void **state) {
     vb__free(x);
     matrix_free(&m);
     matrix_free(&plain);
+}
+
+/* Random ranges of n outputs: one panel to many, next to each other or far apart, the ragged end in or out. */
+static int32_t random_ranges(vb__out_range *ranges, int32_t n, int32_t most) {
+    int32_t panels = (n + VB_RANGE_UNIT - 1) / VB_RANGE_UNIT, count = 0;
+    for (int32_t p = (int32_t)(rng() % 4); p < panels && count < most; p += (int32_t)(rng() % 5)) {
+        int32_t some = rng() % 8 == 0 ? 1 + (int32_t)(rng() % 150) : 1 + (int32_t)(rng() % 3), end = p + some < panels ? p + some : panels;
+        ranges[count++] = (vb__out_range){p * VB_RANGE_UNIT, end * VB_RANGE_UNIT < n ? end * VB_RANGE_UNIT : n};
+        p = end;
+    }
+    return count;
+}
+
+/* Only the outputs of some ranges: the whole product's bits in their cells and nothing written elsewhere, and the argmax of what is in
+ * them. */
+static void argmax_of_some_outputs(void **state) {
+    (void)state;
+    enum { K = 128, ROWS = 70, N_MOST = 8000 };
+    static const int32_t sizes[] = {N_MOST, 4999, 17, 5};
+    static const int counts[] = {1, 2, 5, 16, ROWS};
+    float *x = vb__alloc_aligned(VB_TAG_SCRATCH, ROWS * K * 4), *y[2];
+    for (int i = 0; i < 2; i++) y[i] = vb__alloc_aligned(VB_TAG_SCRATCH, (size_t)ROWS * N_MOST * 4);
+    for (int i = 0; i < ROWS * K; i++) x[i] = i / K == 2 ? 0.0f : value(0); /* row 2: all logits 0, so the lowest id of the ranges wins */
+    x[3 * K + 5] = NAN;
+    int32_t tried = 0, most = 0;
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        const int32_t n = sizes[s];
+        vb__matrix m[2] = {affine_matrix(n, K, 4, 64, VB_SCALE_BF16, 0), plain_matrix(VB_MATRIX_BF16, n, K, 0)};
+        for (int level = 0; level < n_levels; level++)
+            for (int kind = 0; kind < 6; kind++) {
+                vb__cpu_backend *be = backend(level, 1 + kind / 2, 8, ROWS, K);
+                vb__weight *w;
+                assert_int_equal(vb__cpu_weight_create(&be->base, &m[kind % 2], &w, NULL), VB_OK);
+                for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+                    vb__out_range ranges[VB_RANGES_MAX];
+                    int32_t rows = counts[c], n_ranges = random_ranges(ranges, n, c % 2 ? VB_RANGES_MAX : 1 + (int32_t)(rng() % 3));
+                    if (n_ranges == 0) continue;
+                    tried++;
+                    most = n_ranges > most ? n_ranges : most;
+                    vb__best want[ROWS], best[2][ROWS];
+                    vb__linear_out out[2] = {{w, NULL, NULL, 0, y[0], n}, {w, NULL, NULL, 0, y[1], n}};
+                    vb__cpu_linear(&be->base, x, K, rows, &out[0], 1);
+                    for (int32_t i = 0; i < rows * n; i++) y[1][i] = 12345.0f;
+                    vb__cpu_linear_argmax(&be->base, x, K, rows, &out[1], ranges, n_ranges, best[0]);
+                    vb__linear_out unwanted = {w, NULL, NULL, 0, NULL, 0};
+                    memset(best[1], 0xff, sizeof best[1]);
+                    vb__cpu_linear_argmax(&be->base, x, K, rows, &unwanted, ranges, n_ranges, best[1]);
+                    for (int32_t r = 0; r < rows; r++) {
+                        float *full = y[0] + (int64_t)r * n;
+                        want[r] = VB_BEST_NONE;
+                        for (int32_t i = 0, at = 0; i <= n_ranges; i++) {
+                            int32_t until = i < n_ranges ? ranges[i].begin : n;
+                            for (; at < until; at++) full[at] = 12345.0f; /* what the cells outside must still be */
+                            if (i == n_ranges) break;
+                            vb__best part;
+                            vb__argmax_ref(full + at, ranges[i].end - at, &part);
+                            vb__best_fold(&want[r], &part, at);
+                            at = ranges[i].end;
+                        }
+                    }
+                    assert_memory_equal(y[0], y[1], (size_t)rows * (size_t)n * 4);
+                    same_best(want, best[0], rows);
+                    same_best(want, best[1], rows);
+                    if (rows > 3) assert_true(want[2].id == ranges[0].begin && want[3].finite == 0);
+                }
+                vb__cpu_weight_destroy(&be->base, w);
+                backend_free(be);
+            }
+        matrix_free(&m[0]);
+        matrix_free(&m[1]);
+    }
+    printf("%d lists of ranges, the longest of %d\n", tried, most);
+    for (int i = 0; i < 2; i++) vb__free(y[i]);
+    vb__free(x);
 }
 
 static void bad_matrices_are_refused(void **state) {
@@ -281,7 +355,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(saturated_activations),
         cmocka_unit_test(one_call_many_products),
         cmocka_unit_test(planted_fault_is_caught),
-        cmocka_unit_test(short_slices), cmocka_unit_test(argmax_beside_the_product),
+        cmocka_unit_test(short_slices), cmocka_unit_test(argmax_beside_the_product), cmocka_unit_test(argmax_of_some_outputs),
         cmocka_unit_test(bad_matrices_are_refused),
         cmocka_unit_test(packing_survives_lack_of_memory),
     };

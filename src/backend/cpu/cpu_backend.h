@@ -34,7 +34,7 @@ void vb__cpu_norm_linear(vb__backend *be, const vb__norm *norm, float *h, int64_
                          int32_t n_outs);
 void vb__cpu_mlp(vb__backend *be, float *x, int64_t xs, int32_t rows, const vb__mlp_args *a);
 void vb__cpu_linear_argmax(vb__backend *be, const float *x, int64_t xs, int32_t rows, const vb__linear_out *out,
-                           vb__best *best);
+                           const vb__out_range *ranges, int32_t n_ranges, vb__best *best);
 
 VB_MUST_USE vb_err vb__cpu_rowwise_init(vb__cpu_backend *be, vb_error *err);
 void vb__cpu_rowwise_fini(vb__cpu_backend *be);

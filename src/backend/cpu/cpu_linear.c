@@ -23,6 +23,8 @@ enum {
     BEYOND = 4096              /* bytes behind an input that a kernel may read: whole tiles of the last block */
 };
 
+_Static_assert((int)VB_RANGE_UNIT == (int)VB_PANEL, "a range of outputs is whole panels");
+
 /* Some rows of an input in the forms that kinds of weights want. */
 typedef struct forms {
     vb__bact b;
@@ -160,6 +162,9 @@ typedef struct linear_job {
     const vb__linear_out *outs;
     int32_t n_outs;
     bool argmax; /* of the one output; into best */
+    const vb__out_range *ranges; /* of its outputs, [n_ranges]; NULL: all */
+    int32_t n_ranges;
+    const int32_t *first; /* [n_ranges + 1] item at which each range starts: its panels are the items */
 } linear_job;
 
 static void prepare_rows(void *ctx, int32_t begin, int32_t end, int32_t thread) {
@@ -276,10 +281,26 @@ static void product_best(const linear_job *j, int32_t begin, int32_t end, int32_
     }
 }
 
+/* Items of the job's ranges: the panels of each range in one piece. */
+static void ranges_best(const linear_job *j, int32_t begin, int32_t end, int32_t thread) {
+    int32_t low = 0, high = j->n_ranges; /* the range that item `begin` is of */
+    while (high - low > 1) {
+        int32_t mid = (low + high) / 2;
+        if (j->first[mid] <= begin) low = mid;
+        else high = mid;
+    }
+    for (int32_t i = low; begin < end; i++) {
+        int32_t some = j->first[i + 1] < end ? j->first[i + 1] : end, p0 = j->ranges[i].begin / VB_PANEL + begin - j->first[i];
+        product_best(j, p0, p0 + some - begin, thread);
+        begin = some;
+    }
+}
+
 static void linear_panels(void *ctx, int32_t begin, int32_t end, int32_t thread) {
     const linear_job *j = ctx;
     if (j->argmax) {
-        product_best(j, begin, end, thread);
+        if (j->ranges != NULL) ranges_best(j, begin, end, thread);
+        else product_best(j, begin, end, thread);
         return;
     }
     int32_t first = 0; /* panel of the call at which product i starts */
@@ -312,6 +333,7 @@ static void pass(linear_job *j, int32_t rows, int32_t k) {
     j->n_rows = rows;
     int32_t panels = 0;
     for (int32_t i = 0; i < j->n_outs; i++) panels += panels_of(j->outs[i].w);
+    if (j->ranges != NULL) panels = j->first[j->n_ranges];
     if (j->x != NULL) {
         forms_of(j->in, rows, k, j->outs, j->n_outs);
         prepare(j, rows, k);
@@ -341,17 +363,32 @@ void vb__cpu_norm_linear(vb__backend *base, const vb__norm *norm, float *h, int6
     products(vb__cpu_of(base), norm, h, h, hs, rows, outs, n_outs);
 }
 
+/* Items before each range, in first[0 .. n]. */
+static void count_items(const vb__out_range *ranges, int32_t n, int32_t outputs, int32_t *first) {
+    vb_check(n <= VB_RANGES_MAX);
+    first[0] = 0;
+    for (int32_t i = 0; i < n; i++) {
+        const vb__out_range r = ranges[i];
+        vb_check(r.begin >= (i == 0 ? 0 : ranges[i - 1].end) && r.begin % VB_PANEL == 0 && r.begin < r.end && r.end <= outputs);
+        vb_check(r.end % VB_PANEL == 0 || r.end == outputs);
+        first[i + 1] = first[i] + (r.end - r.begin + VB_PANEL - 1) / VB_PANEL;
+    }
+}
+
 void vb__cpu_linear_argmax(vb__backend *base, const float *x, int64_t xs, int32_t rows, const vb__linear_out *out,
-                           vb__best *best) {
+                           const vb__out_range *ranges, int32_t n_ranges, vb__best *best) {
     vb__cpu_backend *be = vb__cpu_of(base);
+    int32_t first[VB_RANGES_MAX + 1];
     const int32_t k = out->w->k, threads = vb__pool_threads(be->pool);
     int32_t step = pass_rows(be, k) < BEST_ROWS ? pass_rows(be, k) : BEST_ROWS;
     vb__best *all = be->linear->best;
     vb_assert(k <= be->o.max_k && rows <= be->o.max_rows && out->bias == NULL && out->residual == NULL);
+    count_items(ranges, n_ranges, out->w->n, first);
     for (int32_t r = 0, some; r < rows; r += some) {
         some = rows - r < step ? rows - r : step;
         for (int32_t i = 0; i < threads * BEST_ROWS; i++) all[i] = VB_BEST_NONE;
-        linear_job j = {.be = be, .in = &be->linear->in, .x = x + r * xs, .xs = xs, .row0 = r, .outs = out, .n_outs = 1, .argmax = true};
+        linear_job j = {.be = be, .in = &be->linear->in, .x = x + r * xs, .xs = xs, .row0 = r, .outs = out, .n_outs = 1, .argmax = true,
+                        .ranges = n_ranges > 0 ? ranges : NULL, .n_ranges = n_ranges, .first = first};
         pass(&j, some, k);
         for (int32_t i = 0; i < some; i++) {
             best[r + i] = all[i];
