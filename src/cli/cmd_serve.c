@@ -1,5 +1,6 @@
 /* verbatim serve: the HTTP server over one model. */
 #include "base/file.h"
+#include "base/log.h"
 #include "cli/commands.h"
 #include "cli/groups.h"
 #include "cli/report.h"
@@ -111,6 +112,7 @@ static int run(void *values_, const char *const *positional, int n_positional) {
     if (v->kv_pages.set) mo.kv_pages = v->kv_pages.v;
     VB_TRY_OUT(vb_model_open(&mo, &m, &err));
     vb__cli_progress_clear();
+    vb__log_set(NULL, NULL, vb__log_get_level()); /* from here on with the time in front: nobody watches a server's log as it comes */
     e = vb__serve(m, &so, &err);
 out:
     vb__cli_progress_clear();

@@ -10,6 +10,39 @@
 
 /* A value costs the parser tens of times its bytes: their number is bounded before it starts. Every value but the first comes behind a
  * comma, a colon or an opening bracket; in text that is not JSON the count means nothing and the parser refuses it anyway. */
+/* The field of the outermost object whose value ends at text[at]; false when there is none that can be named. */
+static bool field_at(const char *text, size_t at, char out[40]) {
+    size_t from = 0, n = 0; /* of the last string of the outermost object */
+    int32_t depth = 0;
+    bool found = false;     /* a colon came behind it */
+    for (size_t i = 0; i < at; i++) {
+        char c = text[i];
+        if (c == '"') {
+            size_t start = ++i;
+            while (i < at && text[i] != '"') i += text[i] == '\\' ? 2 : 1;
+            if (depth == 1 && !found && i < at) from = start, n = i - start;
+        } else if (c == '[' || c == '{') depth++;
+        else if (c == ']' || c == '}') depth--;
+        else if (depth == 1 && c == ':') found = true;
+        else if (depth == 1 && c == ',') found = false;
+    }
+    if (!found || n == 0 || n >= 40) return false;
+    memcpy(out, text + from, n);
+    out[n] = '\0';
+    return strspn(out, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == n;
+}
+
+/* A number that no type of ours holds is no JSON to the parser, but to the client it is the value of a field. */
+static vb_err name_overflow(const char *text, size_t len, vb_err code, vb_error *err) {
+    json_error_t je;
+    char field[40];
+    json_t *v = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
+    if (v == NULL && json_error_code(&je) == json_error_numeric_overflow && je.position >= 0 && field_at(text, (size_t)je.position, field))
+        code = vb__fail(err, VB_E_RANGE, "%s: a number is out of range, expected at most 64 bits", field);
+    json_decref(v);
+    return code;
+}
+
 vb_err vb__body_parse(const char *text, size_t len, json_t **out, vb_error *err) {
     size_t values = 1;
     bool in_string = false;
@@ -23,10 +56,12 @@ vb_err vb__body_parse(const char *text, size_t len, json_t **out, vb_error *err)
     }
     if (values > VB_GEN_BODY_VALUES)
         return vb__fail(err, VB_E_LIMIT, "request: has more than %d values", VB_GEN_BODY_VALUES);
-    VB_TRY(vb__json_parse(text, len, VB_LIMIT_BODY_BYTES, "request", out, err));
+    vb_err code = vb__json_parse(text, len, VB_LIMIT_BODY_BYTES, "request", out, err);
+    if (code == VB_E_FORMAT) return name_overflow(text, len, code, err);
+    VB_TRY(code);
     if (json_is_object(*out)) return VB_OK;
     char is[80];
-    vb_err code = vb__fail(err, VB_E_FORMAT, "request: %s, expected an object", vb__json_is(*out, is, sizeof is));
+    code = vb__fail(err, VB_E_FORMAT, "request: %s, expected an object", vb__json_is(*out, is, sizeof is));
     json_decref(*out);
     *out = NULL;
     return code;
@@ -110,8 +145,7 @@ static vb_err f_string(fields *f, const char *k, const json_t *v) {
 }
 
 static vb_err f_max_tokens(fields *f, const char *k, const json_t *v) {
-    (void)v;
-    if (strcmp(k, "max_tokens") == 0 && vb__json_get(f->at, "max_completion_tokens") != NULL) return VB_OK; /* which wins */
+    (void)v; /* max_completion_tokens comes behind in the table, and wins */
     return vb__json_int(f->at, k, -1, INT64_MAX, &f->g->request.max_tokens, f->err);
 }
 
@@ -268,8 +302,8 @@ static const struct {
     {"prediction", BOTH, f_prediction},
     {"tools", BOTH, f_no_list},
     {"tool_choice", BOTH, f_tool_choice},
-    {"functions", BOTH, f_not_yet},
-    {"function_call", BOTH, f_not_yet},
+    {"functions", BOTH, f_no_list},
+    {"function_call", BOTH, f_tool_choice},
     {"response_format", BOTH, f_format},
     {"grammar", BOTH, f_not_yet},
     {"json_schema", BOTH, f_not_yet},
@@ -341,7 +375,8 @@ vb_err vb__gen_render(const json_t *root, const vb_model *m, char **text, int32_
     bool prompt;
     VB_TRY(vb__json_array(at, "messages", VB_GEN_BODY_VALUES, &messages, err));
     if (json_array_size(messages) == 0) return vb__fail(err, VB_E_ARGUMENT, "messages: is an array of 0, expected at least one message");
-    VB_TRY(vb__json_array_or(at, "tools", 0, &tools, err));
+    VB_TRY(vb__json_array_or(at, "tools", VB_GEN_BODY_VALUES, &tools, err));
+    if (json_array_size(tools) > 0) return vb__fail(err, VB_E_ARGUMENT, "tools: is an array of %zu, expected none: not supported by this server", json_array_size(tools));
     VB_TRY(vb__json_object_or(at, "chat_template_kwargs", &kwargs, err));
     VB_TRY(vb__json_bool_or(at, "add_generation_prompt", true, &prompt, err));
     char *json = json_dumps(messages, JSON_COMPACT), *kw = kwargs != NULL ? json_dumps(kwargs, JSON_COMPACT) : NULL;

@@ -89,12 +89,3 @@ bool vb__guard_key(const vb__serve_options *o, const char *authorization, const 
     }
     return (api_key != NULL && known(o, api_key)) || ok;
 }
-
-bool vb__guard_loopback(const char *host) {
-    char name[NAME_MAX_BYTES];
-    unsigned char b[16];
-    if (!host_name(host, name)) return inet_pton(AF_INET6, host, b) == 1 && strcmp(host, "::1") == 0;
-    if (inet_pton(AF_INET, name, b) == 1) return b[0] == 127;
-    if (inet_pton(AF_INET6, host, b) == 1) return strcmp(host, "::1") == 0;
-    return strcasecmp(name, "localhost") == 0 || strcmp(name, "::1") == 0;
-}

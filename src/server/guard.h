@@ -12,6 +12,5 @@ bool vb__guard_host(const vb__serve_options *o, const char *host);
 bool vb__guard_origin(const vb__serve_options *o, const char *origin, const char *fetch_site, const char *host);
 /* authorization, api_key: header values or NULL. Compares in constant time with every key. */
 bool vb__guard_key(const vb__serve_options *o, const char *authorization, const char *api_key);
-bool vb__guard_loopback(const char *host); /* --host is a loopback address or localhost */
 
 #endif

@@ -6,6 +6,7 @@
 #include "server/guard.h"
 #include "server/job.h"
 #include "server/json_writer.h"
+#include <errno.h>
 #include <microhttpd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,9 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-enum { DISCARD_BYTES = 4 * VB_LIMIT_BODY_BYTES, STREAM_BLOCK = 16 << 10 };
+/* SPARE_BYTES: of a connection's memory beyond the largest headers. The headers of the answer are made there, also those that say that the
+ * request's are too large; WANTED_BYTES of them may be the request's own, sent back. PER_HEADER_BYTES: what libmicrohttpd notes of each header there. */
+enum { PER_HEADER_BYTES = 64, DISCARD_BYTES = 4 * VB_LIMIT_BODY_BYTES, STREAM_BLOCK = 16 << 10, SPARE_BYTES = 16 << 10, WANTED_BYTES = 8 << 10 };
 
 /* ---- Routes ----------------------------------------------------------------------------------------------------------------- */
 
@@ -160,6 +163,7 @@ static enum MHD_Result respond_stream(vb__job *j) {
 
 typedef struct framing {
     int hosts, lengths, codings, origins, sites;
+    size_t room;     /* that the headers take of the connection's memory */
     bool chunked, bad;
     bool in_place;   /* lines lie as they came, only their ends were overwritten with NULs */
     const char *end; /* the NUL that ends what stands before the next header */
@@ -206,6 +210,7 @@ static void look_at_line(framing *f, const char *key, const char *value) {
 /* Behind the last header: its line's end, then that of the empty line, and no more. */
 static void look_at_end(framing *f, struct MHD_Connection *c, const char *method) {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    if (info != NULL) f->room += info->header_size;
     if (f->in_place && (info == NULL || f->end + 2 * f->gap != method + info->header_size)) f->bad = true;
 }
 
@@ -213,6 +218,7 @@ static enum MHD_Result look_at_header(void *user, enum MHD_ValueKind kind, const
     framing *f = user;
     (void)kind;
     look_at_line(f, key, value);
+    f->room += PER_HEADER_BYTES;
     if (strcasecmp(key, "Host") == 0) f->hosts++;
     if (strcasecmp(key, "Origin") == 0) f->origins++;
     if (strcasecmp(key, "Sec-Fetch-Site") == 0) f->sites++;
@@ -231,6 +237,20 @@ static enum MHD_Result look_at_header(void *user, enum MHD_ValueKind kind, const
 
 static const char *get(struct MHD_Connection *c, const char *name) { return MHD_lookup_connection_value(c, MHD_HEADER_KIND, name); }
 
+enum { NAME_BYTES = 512 };
+
+/* The same without blanks behind the value, which libmicrohttpd leaves there and which are no part of it. NULL when the header is missing; one
+ * that is too long to be a name or an origin comes back as it is. */
+static const char *get_name(struct MHD_Connection *c, const char *name, char copy[NAME_BYTES]) {
+    const char *v = get(c, name);
+    size_t n = v != NULL ? strlen(v) : 0;
+    while (n > 0 && (v[n - 1] == ' ' || v[n - 1] == '\t')) n--;
+    if (v == NULL || v[n] == '\0' || n >= NAME_BYTES) return v;
+    memcpy(copy, v, n);
+    copy[n] = '\0';
+    return copy;
+}
+
 static enum MHD_Result refuse(vb__job *j, int status, const char *type, const char *code, const char *message, bool close) {
     vb__job_error(j, status, type, NULL, code, message);
     return respond(j, close);
@@ -241,17 +261,19 @@ static bool expects(struct MHD_Connection *c) {
     return v != NULL && strcasecmp(v, "100-continue") == 0;
 }
 
-static enum MHD_Result preflight(vb__job *j, bool allowed) {
+static enum MHD_Result preflight(vb__job *j, bool allowed, bool has_origin) {
     char methods[] = "GET, HEAD, POST, OPTIONS";
-    const char *origin = get(j->conn, "Origin"), *wanted = get(j->conn, "Access-Control-Request-Headers");
+    const char *wanted = get(j->conn, "Access-Control-Request-Headers");
     if (!allowed)
         return refuse(j, 403, "permission_error", "origin_not_allowed", "Origin: not allowed, expected one given by --cors", false);
+    if (wanted != NULL && strlen(wanted) > WANTED_BYTES)
+        return refuse(j, 431, "invalid_request_error", NULL, "Access-Control-Request-Headers: too long, expected at most 8192 bytes", false);
     struct MHD_Response *r = MHD_create_response_from_buffer(0, "", MHD_RESPMEM_PERSISTENT);
     if (r == NULL) return MHD_NO;
     j->status = 204;
     common_headers(j, r);
     header(r, "Allow", methods);
-    if (origin != NULL) {
+    if (has_origin) {
         header(r, "Access-Control-Allow-Methods", methods);
         if (wanted != NULL) header(r, "Access-Control-Allow-Headers", wanted);
         header(r, "Access-Control-Max-Age", "600");
@@ -320,14 +342,18 @@ static enum MHD_Result first_call(vb__job *j, const char *url, const char *metho
     if (f.hosts != 1 || f.origins > 1 || f.sites > 1 || f.lengths > 1 || f.codings > 1 || (f.codings == 1 && (!f.chunked || f.lengths > 0)) || f.bad)
         return refuse(j, 400, "invalid_request_error", NULL, "request: malformed headers, expected one Host, either Content-Length or "
                       "Transfer-Encoding: chunked, neither NULs nor folded lines nor single CRs or LFs", true);
-    const char *host = get(j->conn, "Host"), *origin = get(j->conn, "Origin");
+    if (f.room > VB_LIMIT_HEADER_BYTES)
+        return refuse(j, 431, "invalid_request_error", NULL, "request: the headers are too large, expected at most 64 KiB", true);
+    char host_copy[NAME_BYTES], origin_copy[NAME_BYTES], site_copy[NAME_BYTES];
+    const char *host = get_name(j->conn, "Host", host_copy), *origin = get_name(j->conn, "Origin", origin_copy);
+    const char *site = get_name(j->conn, "Sec-Fetch-Site", site_copy);
     if (!vb__guard_host(s->o, host))
         return refuse(j, 403, "permission_error", "host_not_allowed", "Host: not a name of this server, expected an IP address, localhost, or one given by --host or --allowed-host", false);
     bool get_like = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
     j->route = find_route(url, &post);
-    bool allowed = vb__guard_origin(s->o, origin, get(j->conn, "Sec-Fetch-Site"), host);
+    bool allowed = vb__guard_origin(s->o, origin, site, host);
     if (allowed && origin != NULL && strlen(origin) < sizeof j->origin) memcpy(j->origin, origin, strlen(origin) + 1);
-    if (strcmp(method, "OPTIONS") == 0) return preflight(j, allowed);
+    if (strcmp(method, "OPTIONS") == 0) return preflight(j, allowed, origin != NULL);
     if (!allowed && !(get_like && j->route == VB_ROUTE_ROOT))
         return refuse(j, 403, "permission_error", "origin_not_allowed", "Origin: not allowed, expected this server's own or one given by --cors", false);
 
@@ -416,10 +442,14 @@ static enum MHD_Result body_complete(vb__job *j) {
     if (j->too_large)
         return refuse(j, 413, "request_too_large", NULL, "request: the body is larger than 16 MiB", true);
     pthread_mutex_lock(&j->lock);
-    j->state = VB_JOB_PREPARE;
-    j->suspended = true;
-    MHD_suspend_connection(j->conn);
+    bool gone = j->gone; /* the server ends: nobody would wake it */
+    if (!gone) {
+        j->state = VB_JOB_PREPARE;
+        j->suspended = true;
+        MHD_suspend_connection(j->conn);
+    }
     pthread_mutex_unlock(&j->lock);
+    if (gone) return MHD_NO;
     watch(j); /* now that it can be woken: the client may be gone already, and nobody else would */
     vb__prepare_push(j);
     return MHD_YES;
@@ -477,11 +507,12 @@ static void on_completed(void *user, struct MHD_Connection *c, void **own, enum 
     vb__job *j = *own;
     vb__server *s = user;
     (void)c;
-    (void)how;
     if (j == NULL || is_note(j)) return;
     *own = NULL;
     if (j->watched) (void)epoll_ctl(s->epoll, EPOLL_CTL_DEL, j->fd, NULL);
     j->watched = false;
+    if (how == MHD_REQUEST_TERMINATED_CLIENT_ABORT || how == MHD_REQUEST_TERMINATED_READ_ERROR || how == MHD_REQUEST_TERMINATED_TIMEOUT_REACHED)
+        vb__job_left(j);
     pthread_mutex_lock(&j->lock);
     j->gone = true;
     j->suspended = false;
@@ -499,10 +530,11 @@ static void on_log(void *user, const char *fmt, va_list args) {
 }
 
 vb_err vb__http_start(vb__server *s, int listen_fd, vb_error *err) {
+    errno = 0;
     s->http = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_request, s,
                                MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL, MHD_OPTION_URI_LOG_CALLBACK, on_uri, NULL, MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_NOTIFY_COMPLETED,
                                on_completed, s, MHD_OPTION_CONNECTION_LIMIT, (unsigned)VB_LIMIT_CONNECTIONS,
-                               MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)VB_LIMIT_HEADER_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, 75u,
+                               MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)VB_LIMIT_HEADER_BYTES + SPARE_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, 75u,
                                MHD_OPTION_STRICT_FOR_CLIENT, 0, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
-    return s->http != NULL ? VB_OK : vb__fail(err, VB_E_IO, "http: could not be started");
+    return s->http != NULL ? VB_OK : vb__fail(err, VB_E_MEMORY, "http: could not be started (%s), expected free file descriptors and memory", strerror(errno));
 }

@@ -72,7 +72,7 @@ static void log_job(const vb__job *j) {
             "id=%s call=%s status=%d stream=%d prompt=%lld cached=%lld drafted=%lld accepted=%lld output=%lld queue_s=%.3f prefill_s=%.3f first_token_s=%.3f "
             "token_s=%.4f total_s=%.3f finish=%s%s%s%s", j->id, vb__route_name(j->route), j->status, j->gen.stream, (long long)prompt,
             (long long)cached, (long long)proposed, (long long)accepted, (long long)out, first != NULL ? first->result.queue_s : 0.0,
-            first != NULL ? first->result.prefill_s : 0.0, first_s, per_token, now - j->received, finish, j->cancelled ? " client=gone" : "",
+            first != NULL ? first->result.prefill_s : 0.0, first_s, per_token, now - j->received, finish, j->left_early ? " client=gone" : "",
             j->gen.ignored[0] != '\0' ? " ignored=" : "", j->gen.ignored);
 }
 
@@ -80,7 +80,7 @@ static void count_job(vb__job *j) {
     vb__metrics *m = &j->server->metrics;
     if (j->status >= 100 && j->status < 600) vb__metrics_count(&m->requests[j->status / 100], 1);
     if (j->status == 429) vb__metrics_count(&m->refused, 1);
-    if (j->cancelled) vb__metrics_count(&m->cancelled, 1);
+    if (j->left_early) vb__metrics_count(&m->cancelled, 1);
     for (int32_t i = 0; i < j->gen.n_prompts; i++)
         if (j->n_runs > 0) vb__metrics_count(&m->prompt_tokens, (uint64_t)j->gen.prompts[i].count);
     for (int32_t i = 0; i < j->n_runs; i++) {
@@ -221,7 +221,6 @@ void vb__job_fail(vb__job *j, const vb_error *err) {
 }
 
 static void cancel_locked(vb__job *j) {
-    if (!j->cancelled && j->left > 0) j->cancelled = true;
     for (int32_t i = 0; i < j->n_runs; i++)
         if (j->runs[i].call != NULL && !j->runs[i].done) vb_async_cancel(j->runs[i].call);
 }
@@ -239,6 +238,12 @@ void vb__job_cancel(vb__job *j, bool gone) {
     pthread_mutex_unlock(&j->lock);
 }
 
+void vb__job_left(vb__job *j) {
+    pthread_mutex_lock(&j->lock);
+    if (j->state != VB_JOB_READY && !j->stream_end) j->left_early = true;
+    pthread_mutex_unlock(&j->lock);
+}
+
 /* ---- What the model's thread says ---------------------------------------------------------------------------------------- */
 
 /* A reader that does not read must not fill the memory. */
@@ -246,7 +251,7 @@ static void grown_locked(vb__job *j) {
     j->last_event = vb__now();
     if (j->out.len - j->out_at > VB_LIMIT_STREAM_BYTES || j->out.error != VB_OK) {
         vb__log(VB_LOG_WARN, "request", "id=%s the client reads too slowly: cancelled", j->id);
-        j->gone = true;
+        j->gone = j->left_early = true;
         cancel_locked(j);
     }
     vb__job_wake_locked(j);
@@ -319,7 +324,9 @@ void vb__run_on_done(void *user, vb_result *result, const vb_error *err) {
 void vb__job_heartbeat(vb__job *j, double now) {
     pthread_mutex_lock(&j->lock);
     if (j->state == VB_JOB_STREAM && !j->gone && !j->stream_end && now - j->last_event >= 5.0) {
-        vb__chunk_empty(j, &j->runs[0], &j->out);
+        const vb__run *r = j->runs; /* one that goes on: nothing may come of a choice behind its finish_reason */
+        while (r->done && r < j->runs + j->n_runs - 1) r++;
+        vb__chunk_empty(j, r, &j->out);
         grown_locked(j);
     }
     pthread_mutex_unlock(&j->lock);

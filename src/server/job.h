@@ -73,7 +73,8 @@ typedef struct vb__job {
     pthread_mutex_t lock;         /* guards what follows */
     int32_t refs;
     vb__job_state state;
-    bool suspended, gone, cancelled, logged;
+    bool suspended, gone;
+    bool left_early;              /* the client went away, or stopped reading, before its answer's end */
     vb__buffer body;
     /* response */
     int status;
@@ -127,6 +128,7 @@ void vb__job_error(vb__job *j, int status, const char *type, const char *param, 
 void vb__job_fail(vb__job *j, const vb_error *err); /* status and field from the error */
 /* The client is gone, or the server stops: ends what runs. Any thread. */
 void vb__job_cancel(vb__job *j, bool gone);
+void vb__job_left(vb__job *j);          /* the client is seen to be gone; the caller cancels */
 /* Callbacks of the model's thread; user is a vb__run. */
 void vb__run_on_token(void *user, const vb_token_event *t);
 void vb__run_on_done(void *user, vb_result *r, const vb_error *err);

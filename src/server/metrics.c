@@ -39,7 +39,7 @@ static void histogram(vb__buffer *b, const char *name, const char *help, const v
 void vb__metrics_write(const vb__metrics *m, const vb_async_stats *s, int32_t connections, vb__buffer *b) {
     head(b, "requests_total", "counter", "Requests answered, by status.");
     for (int i = 1; i < 6; i++) vb__buffer_printf(b, "verbatim_requests_total{status=\"%dxx\"} %llu\n", i, get(&m->requests[i]));
-    one(b, "requests_cancelled_total", "counter", "Requests whose client went away.", (long long)get(&m->cancelled));
+    one(b, "requests_cancelled_total", "counter", "Requests whose client went away, or did not read, before the answer's end.", (long long)get(&m->cancelled));
     one(b, "requests_refused_total", "counter", "Requests refused because the queue was full.", (long long)get(&m->refused));
     one(b, "prompt_tokens_total", "counter", "Tokens of prompts, cached ones included.", (long long)get(&m->prompt_tokens));
     one(b, "cached_tokens_total", "counter", "Tokens of prompts that were not run again.", (long long)get(&m->cached_tokens));

@@ -25,7 +25,7 @@ void vb__serve_options_init(vb__serve_options *o) { *o = (vb__serve_options){.ho
 /* ---- Start ---------------------------------------------------------------------------------------------------------------- */
 
 /* Our own socket: libmicrohttpd's would let two servers share a port. */
-static vb_err listen_at(const vb__serve_options *o, int *out, int *port, vb_error *err) {
+static vb_err listen_at(const vb__serve_options *o, int *out, int *port, bool *loopback, vb_error *err) {
     char service[16];
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *list = NULL;
     (void)snprintf(service, sizeof service, "%d", o->port);
@@ -49,11 +49,14 @@ static vb_err listen_at(const vb__serve_options *o, int *out, int *port, vb_erro
     if (fd < 0 && why == EADDRINUSE)
         return vb__fail(err, VB_E_IO, "--port: %d on %.100s is in use by another program, expected a free one (--port N)", o->port, o->host);
     if (fd < 0) return vb__fail(err, VB_E_IO, "--port: cannot listen at %.100s port %d (%s)", o->host, o->port, strerror(why));
-    struct sockaddr_storage at;
+    struct sockaddr_storage at = {0};
     socklen_t len = sizeof at;
     char number[16] = "0";
     if (getsockname(fd, (struct sockaddr *)&at, &len) == 0)
         (void)getnameinfo((struct sockaddr *)&at, len, NULL, 0, number, sizeof number, NI_NUMERICSERV);
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)&at;
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&at;
+    *loopback = at.ss_family == AF_INET ? ntohl(v4->sin_addr.s_addr) >> 24 == 127 : at.ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
     *port = 0;
     (void)sscanf(number, "%d", port);
     *out = fd;
@@ -87,13 +90,12 @@ static vb_err check_options(const vb__serve_options *o, vb_error *err) {
         if (strcmp(o->origins[i], "*") != 0 && !is_origin(o->origins[i]))
             return vb__fail(err, VB_E_ARGUMENT, "--cors: is \"%.100s\", expected an origin such as http://localhost:3000, without a path", o->origins[i]);
     for (int32_t i = 0; i < o->n_hosts; i++)
-        if (o->hosts[i][0] == '\0' || strpbrk(o->hosts[i], ":/@*[] \t") != NULL)
+        if (o->hosts[i][0] == '\0' || strpbrk(o->hosts[i], ":/@*[],; \t") != NULL)
             return vb__fail(err, VB_E_ARGUMENT, "--allowed-host: is \"%.100s\", expected a name without port", o->hosts[i]);
     for (int32_t i = 0; i < o->n_origins; i++)
         if (strcmp(o->origins[i], "*") == 0 && o->n_keys == 0)
             return vb__fail(err, VB_E_ARGUMENT, "--cors: '*' needs a key, expected --api-key-file too: any web page could ask otherwise");
-    if (o->n_keys == 0 && !vb__guard_loopback(o->host))
-        vb__log(VB_LOG_WARN, "server", "listening beyond this machine without a key: everyone who reaches %s may ask (--api-key-file)", o->host);
+    if (o->alias != NULL && o->alias[0] == '\0') return vb__fail(err, VB_E_ARGUMENT, "--alias: is empty, expected a name");
     return VB_OK;
 }
 
@@ -113,6 +115,7 @@ static void client_gone(vb__server *s, uint64_t serial) {
         }
     pthread_mutex_unlock(&s->lock);
     if (found == NULL) return;
+    vb__job_left(found);
     vb__job_cancel(found, true);
     vb__job_unref(found);
 }
@@ -192,7 +195,7 @@ vb_err vb__serve(vb_model *m, const vb__serve_options *o, vb_error *err) {
     if (s == NULL) return vb__fail(err, VB_E_MEMORY, "server: out of memory");
     int listen_fd = -1, signals = -1, port = 0;
     pthread_t preparer;
-    bool preparing = false;
+    bool preparing = false, loopback;
     sigset_t set;
     vb_err e;
     s->model = m;
@@ -210,7 +213,9 @@ vb_err vb__serve(vb_model *m, const vb__serve_options *o, vb_error *err) {
     (void)pthread_sigmask(SIG_BLOCK, &set, NULL);
     (void)sigdelset(&set, SIGPIPE);
     VB_TRY_OUT(check_options(o, err));
-    VB_TRY_OUT(listen_at(o, &listen_fd, &port, err));
+    VB_TRY_OUT(listen_at(o, &listen_fd, &port, &loopback, err));
+    if (o->n_keys == 0 && !loopback)
+        vb__log(VB_LOG_WARN, "server", "listening beyond this machine without a key: everyone who reaches %s may ask (--api-key-file)", o->host);
     name_things(s, port);
     s->epoll = epoll_create1(EPOLL_CLOEXEC);
     signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -230,6 +235,7 @@ vb_err vb__serve(vb_model *m, const vb__serve_options *o, vb_error *err) {
     listen_fd = -1; /* libmicrohttpd's now */
     if (o->ready != NULL) o->ready(o->user, s->url);
     main_loop(s, signals);
+    each_job(s, abandon_job); /* a body that is complete only now must not suspend its connection any more: libmicrohttpd aborts on one that is */
 out:
     if (s->http != NULL) MHD_stop_daemon(s->http);
     pthread_mutex_lock(&s->lock);

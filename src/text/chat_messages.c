@@ -54,7 +54,7 @@ static const json_t *part_text(prepare *p, const json_t *part, size_t k, vb_err 
         {"text", "text"}, {"input_text", "text"}, {"output_text", "text"}, {"refusal", "refusal"}};
     char is[80];
     const json_t *type = json_object_get(part, "type"), *text;
-    if (type == NULL && json_is_string(text = json_object_get(part, "text"))) return text;
+    if ((type == NULL || json_is_null(type)) && json_is_string(text = json_object_get(part, "text"))) return text;
     for (size_t i = 0; json_is_string(type) && i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         if (strcmp(json_string_value(type), kinds[i][0]) != 0) continue;
         text = json_object_get(part, kinds[i][1]);

@@ -83,6 +83,23 @@ class Http(unittest.TestCase):
         self.assertIn(b'"count":', out)
         self.assertEqual(self.s.get('/health')[0], 200)
 
+    def test_large_headers(self):
+        """Up to 64 KiB of headers are answered, beyond them it is 431: the answer needs room in the same memory."""
+        def ask(n, start=b'POST /tokenize', lines=b'', size=1):
+            more = b''.join(b'X: %s\r\n' % (b'a' * (size if size > 1 else n)) for _ in range(n if size > 1 else 1))
+            out, closed = self.s.raw(start + b' HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n' + lines + more + b'Content-Length: 17\r\n\r\n{"content":"a b"}')
+            self.assertTrue(closed)
+            return out
+        for n in (*range(1000, 64000, 9000), 64800): self.assertRegex(ask(n), rb'(?s)^HTTP/1\.1 200 .*"count":2', n)
+        for n in (*range(64900, 66000, 50), 68000, 72000):
+            out = ask(n)
+            self.assertRegex(out, rb'(?s)^HTTP/1\.1 (200 .*"count"|431 .*x-request-id)', n)
+        for n in (10, 100, 700): self.assertRegex(ask(n, size=2), rb'(?s)^HTTP/1\.1 200 .*"count":2', n)
+        for n in range(850, 1100, 5): self.assertRegex(ask(n, size=2), rb'^HTTP/1\.1 (200|431) ', n)
+        for n, want in ((8192, b'204'), (8193, b'431'), (40000, b'431'), (60000, b'431')):
+            out = ask(1, b'OPTIONS /tokenize', b'Origin: http://localhost\r\nAccess-Control-Request-Headers: %s\r\n' % (b'a' * n))
+            self.assertRegex(out, rb'(?s)^HTTP/1\.1 %s .*x-request-id' % want, n)
+
     def test_headers_in_pieces(self):
         """Headers that are in order, however they arrive: byte by byte, many, long, odd, two requests at one time."""
         many = b''.join(b'X-%d: %s\r\n' % (i, b'v' * (i * 37 % 900)) for i in range(80))
@@ -121,6 +138,10 @@ class Http(unittest.TestCase):
         for host, want in (('localhost', 200), ('LOCALHOST:99', 200), ('127.0.0.1:1', 200), ('[::1]:5', 200), ('10.1.2.3', 200),
                            ('evil.example', 403), ('localhost.evil.example', 403), ('127.0.0.1.evil.example', 403), ('', 403), ('a b', 403)):
             self.assertEqual(self.s.get('/health', headers={'Host': host})[0], want, host)
+        # blanks behind a value are not part of it
+        for lines, want in ((b'Host:localhost\t \r\nOrigin: http://localhost  \r\n', 200), (b'Host:  localhost\r\nSec-Fetch-Site: cross-site \r\n', 403),
+                            (b'Host: localhost\r\nOrigin: http://evil.example \r\n', 403), (b'Host: evil.example \r\n', 403)):
+            self.assertRegex(self.s.raw(b'GET /health HTTP/1.1\r\nConnection: close\r\n' + lines + b'\r\n')[0], rb'^HTTP/1\.1 %d ' % want, lines)
         h = {'Host': 'localhost:80'}
         for more, want in (({'Origin': 'http://localhost:80'}, 200), ({'Origin': 'http://evil.example'}, 403), ({'Origin': 'null'}, 403),
                            ({'Sec-Fetch-Site': 'cross-site'}, 403), ({'Origin': 'http://localhost:80', 'Sec-Fetch-Site': 'cross-site'}, 403),
@@ -202,7 +223,7 @@ class Http(unittest.TestCase):
                              ('logit_bias', {'1': 'a'}), ('logit_bias', {'99999999': 1}), ('stream', 'yes'), ('stream_options', 1),
                              ('stream_options.include_usage', None), ('draft', 'dflash:/etc'), ('draft', 'model'), ('draft', 7),
                              ('draft.width', None), ('verbatim', 1), ('presence_penalty', 'a'), ('frequency_penalty', 1e5),
-                             ('repetition_penalty', 0), ('tools', [{}]), ('tool_choice', 'required'), ('functions', []), ('audio', {}),
+                             ('repetition_penalty', 0), ('tools', [{}]), ('tool_choice', 'required'), ('functions', [{}]), ('function_call', {'name': 'f'}), ('audio', {}),
                              ('response_format', {'type': 'json_object'}), ('reasoning_effort', 'high'), ('grammar', 'root ::= "a"'),
                              ('model', 3), ('cache_prompt', 'x'), ('chat_template_kwargs', 1), ('chat_template_kwargs.messages', None),
                              ('modalities', ['audio']), ('prediction', 'x'), ('messages', None), ('messages', []), ('messages[0].role', None),
@@ -219,9 +240,16 @@ class Http(unittest.TestCase):
             self.error(400, param, {'prompt': 'a', 'max_tokens': 1, param: value}, path=TEXT)
         self.error(400, 'top_logprobs', chat(top_logprobs=3))
         self.error(400, 'top_logprobs', chat(logprobs=True, top_logprobs=21))
+        self.error(400, 'max_tokens', chat(max_tokens='x', max_completion_tokens=1)) # which wins, but both are known
+        # numbers that no parser holds are values of a field all the same
+        for param, value in (('seed', '18446744073709551616'), ('temperature', '1e999'), ('logit_bias', '{"5": -1e400}'), ('n', '-9223372036854775809'),
+                             (None, '1}{"seed": 1e999'), (None, '[1e999')):
+            self.error(400, param, '{"stop": ["\\"n\\":"], "messages": [{"role": "user", "content": "n"}], "%s": %s}' % (param or 'a b', value))
         # null is absent, everywhere; unknown fields are ignored
         keys = ('temperature', 'top_p', 'top_k', 'n', 'seed', 'stop', 'max_completion_tokens', 'logprobs', 'top_logprobs', 'logit_bias', 'stream',
                 'stream_options', 'draft', 'verbatim', 'tools', 'tool_choice', 'response_format', 'audio', 'functions', 'model', 'prediction')
+        self.assertEqual(self.s.post(CHAT, chat(functions=[], function_call='none', tools=[], tool_choice='auto'))[0], 200)
+        self.assertEqual(self.s.post(CHAT, chat(messages=[{'role': 'user', 'content': [{'type': None, 'text': 'a'}]}]))[0], 200)
         s, _, b = self.s.post(CHAT, chat(**{**{k: None for k in keys}, 'logit_bias': {'5': None}, 'stream_options': {'include_usage': None}, 'draft': {'kind': None, 'width': None}}, user='me', metadata={'a': 1}, no_such_field=[1]))
         self.assertEqual(s, 200, b)
 
@@ -391,8 +419,10 @@ class Http(unittest.TestCase):
                 s = socket.create_connection((self.s.host, self.s.port), 240)
                 socks.append(s)
                 s.sendall(b'POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n' % (16 << 20))
-                for _ in range(15): s.sendall(block)
-                s.sendall(block[:-2048])
+                try:
+                    for _ in range(15): s.sendall(block)
+                    s.sendall(block[:-2048])
+                except ConnectionError: break
             end = time.time() + 10
             while time.time() < end and 503 not in [x[0] for x in answers]: answers.append(self.s.post('/tokenize', small))
             for s in socks: s.close()
@@ -475,10 +505,54 @@ class Ends(unittest.TestCase):
         a.close()
         b.close()
 
+    def test_bodies_at_the_end(self):
+        """Bodies that are complete in the moment in which the server ends: libmicrohttpd aborts the process if one of them suspends its connection then."""
+        for _ in range(3): # one in four ended so
+            s, socks = Server(PROGRAM, '--parallel', '1', ctx='128'), []
+            for _ in range(700):
+                socks.append(socket.create_connection((s.host, s.port), 20))
+                socks[-1].sendall(b'POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 15\r\n\r\n{"content":"a"')
+            time.sleep(2.3) # then they are not waited for
+            for i, c in enumerate(socks):
+                if i == 150: s.p.send_signal(signal.SIGTERM)
+                try: c.sendall(b'}')
+                except OSError: pass
+            self.assertEqual(s.stop(), 0)
+            for c in socks: c.close()
+
+    def test_log(self):
+        """A line for each request: the time, the id, what it cost, how it ended, who left."""
+        s = Server(PROGRAM, '--parallel', '2')
+        try:
+            _, h, _ = s.post(CHAT, chat(top_k=5, colour='red', stop='zzz', cache_prompt=True))
+            for body in ({'prompt': 'a', 'max_tokens': 1900, 'ignore_eos': True}, {'prompt': 'a', 'max_tokens': 1900, 'ignore_eos': True, 'stream': True}):
+                c = s.start(TEXT, body)
+                while s.busy() == 0: time.sleep(0.01)
+                c.close()
+                self.assertTrue(s.wait_idle())
+            c = socket.create_connection((s.host, s.port), 10)
+            c.sendall(b'POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{"con')
+            time.sleep(0.2)
+            c.close()
+            end = time.time() + 20
+            while s.metric('requests_cancelled_total') < 3 and time.time() < end: time.sleep(0.05)
+            self.assertEqual(s.metric('requests_cancelled_total'), 3)
+        finally:
+            self.assertEqual(s.stop(), 0)
+        lines = [x for x in s.log().splitlines() if ' area=request ' in x]
+        self.assertEqual(len(lines), 4, lines)
+        for x in lines:
+            self.assertRegex(x, r'^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z level=info area=request id=[0-9a-f]{24} call=/[a-z/]+ status=\d+ stream=[01] prompt=\d+ cached=\d+ '
+                                r'drafted=\d+ accepted=\d+ output=\d+ queue_s=\S+ prefill_s=\S+ first_token_s=\S+ token_s=\S+ total_s=\S+ finish=\S+')
+        self.assertIn('id=' + h['x-request-id'][4:], lines[0])
+        self.assertRegex(lines[0], r'status=200 stream=0 prompt=14 .* output=6 .* finish=length ignored=colour$')
+        for x, f in zip(lines[1:], ('cancelled', 'cancelled', '-')): self.assertRegex(x, r' finish=%s client=gone$' % f)
+
     def test_options(self):
         for args, env, want in ((['--cors', '*'], {}, "--cors: '*' needs a key"), (['--cors', 'http://page.example/'], {}, '--cors: is "http://page.example/", expected an origin'),
                                 (['--cors', 'page.example'], {}, '--cors: is "page.example", expected an origin'),
                                 (['--allowed-host', 'box:80'], {}, '--allowed-host: is "box:80", expected a name without port'),
+                                ([], {'VERBATIM_ALLOWED_HOST': 'a,b'}, '--allowed-host: is "a,b", expected'), (['--alias', ''], {}, '--alias: is empty'),
                                 ([], {'VERBATIM_API_KEY': ''}, 'VERBATIM_API_KEY: is empty'), (['--api-key', ''], {}, '--api-key: is empty'),
                                 (['--host', 'no.such.name.invalid'], {}, '--host: no.such.name.invalid: ')):
             p = subprocess.run([PROGRAM, 'serve', '--port', '0', '--ctx', '128', *args], capture_output=True, timeout=60, env={**os.environ, **env})
