@@ -214,10 +214,12 @@ static void expect_experts(vb__checkpoint *c, const char *mlp) {
         (void)snprintf(name, sizeof name, "%s.experts.%s", mlp, fused[i]);
         vb__ck_tensor *t = find(c, name);
         if (t == NULL) continue;
-        /* one fused tensor promises the other */
+        /* one fused tensor promises the other; in GGUF only gate and up are ever joined */
         for (int j = 0; j < 2; j++) {
-            (void)snprintf(name, sizeof name, "%s.experts.%s", mlp, fused[j]);
-            expect_mtp(c, name, none, 1);
+            bool apart = j == 1 && c->n_ggufs > 0;
+            (void)snprintf(name, sizeof name, "%s.%s.%s", mlp, apart ? "switch_mlp" : "experts", fused[j]);
+            if (apart) expect_matrix(c, name, false);
+            else expect_mtp(c, name, none, 1);
         }
         return;
     }

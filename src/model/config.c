@@ -247,8 +247,10 @@ static vb_err sliding(cfg *c) {
     int32_t window, from;
     json_t *list;
     VB_TRY(vb__json_bool_or(c->in, "use_sliding_window", false, &use, c->err));
-    VB_TRY(vb__json_i32_or(c->in, "sliding_window", 1, VB_LIMIT_CONTEXT, 0, &window, c->err));
-    VB_TRY(vb__json_i32_or(c->in, "max_window_layers", 0, INT32_MAX, m->layers, &from, c->err));
+    /* a window that is switched on and not named has the stock implementation's numbers; null is none */
+    int32_t unsaid = use && json_object_get(c->in.obj, "sliding_window") == NULL ? 4096 : 0;
+    VB_TRY(vb__json_i32_or(c->in, "sliding_window", 1, VB_LIMIT_CONTEXT, unsaid, &window, c->err));
+    VB_TRY(vb__json_i32_or(c->in, "max_window_layers", 0, INT32_MAX, 28, &from, c->err));
     VB_TRY(vb__json_array_or(c->in, "layer_types", VB_LIMIT_LAYERS, &list, c->err));
     bool on = use && window > 0;
     m->sliding_window = on ? window : 0;
@@ -357,6 +359,9 @@ static vb_err parse_dense(cfg *c) {
         VB_TRY(head_dim(c));
     }
     VB_TRY(rope(c, 1e4, 1.0));
+    if (m->rope.rotated != m->head_dim) /* the stock implementation of these does not read the key, and rotates all */
+        return vb__fail(c->err, VB_E_UNSUPPORTED, "%spartial_rotary_factor: leaves %d of %d dims unrotated, expected 1 or no such key",
+                        c->in.where, m->head_dim - m->rope.rotated, m->head_dim);
     if (m->arch == VB_ARCH_QWEN2) {
         m->attention_bias = true;
     } else {

@@ -62,6 +62,7 @@ static const pair in_layer[] = {
     {"mlp.switch_mlp.gate_proj.weight", "ffn_gate_exps.weight", QWEN3_5},
     {"mlp.switch_mlp.up_proj.weight", "ffn_up_exps.weight", QWEN3_5},
     {"mlp.switch_mlp.down_proj.weight", "ffn_down_exps.weight", QWEN3_5},
+    {"mlp.experts.gate_up_proj", "ffn_gate_up_exps.weight", QWEN3_5}, /* gate above up, when a converter joins them */
     {"mlp.shared_expert.gate_proj.weight", "ffn_gate_shexp.weight", QWEN3_5},
     {"mlp.shared_expert.up_proj.weight", "ffn_up_shexp.weight", QWEN3_5},
     {"mlp.shared_expert.down_proj.weight", "ffn_down_shexp.weight", QWEN3_5},
@@ -215,10 +216,12 @@ static vb_err rope_scaling(keys *k, vb__rope_config *r, int32_t max_position) {
     if (!linear && !yarn && !(n == 4 && memcmp(s, "none", 4) == 0))
         return vb__fail(k->err, VB_E_UNSUPPORTED, "%s: key %s: is \"%.*s\", expected none, linear or yarn", k->g->file, k->name,
                         n > 60 ? 60 : (int)n, s);
-    bool bare = !has(k, "rope.scaling.type") && has(k, "rope.scale_linear");
+    /* a factor without a type is a linear one, under its name of today or its oldest */
+    const char *factor = has(k, "rope.scaling.factor") || !has(k, "rope.scale_linear") ? "rope.scaling.factor" : "rope.scale_linear";
+    bool bare = !has(k, "rope.scaling.type") && has(k, factor);
     if (linear || bare) {
         r->type = VB_ROPE_LINEAR;
-        return vb__gguf_number(k->g, key(k, bare ? "rope.scale_linear" : "rope.scaling.factor"), 1e-3, 1e6, &r->factor, k->err);
+        return vb__gguf_number(k->g, key(k, factor), 1e-3, 1e6, &r->factor, k->err);
     }
     if (!yarn) return VB_OK;
     static const struct {
@@ -321,7 +324,7 @@ static vb_err common(keys *k, vb__checkpoint *c) {
                         declared, m->vocab);
     m->tied = tensor_of(c, "output.weight") == NULL;
     m->attention_bias = m->arch == VB_ARCH_QWEN2 || any_layer_has(c, "attn_q.bias") || any_layer_has(c, "attn_k.bias") ||
-                        any_layer_has(c, "attn_v.bias");
+                        any_layer_has(c, "attn_v.bias") || any_layer_has(c, "attn_qkv.bias");
     m->o_bias = any_layer_has(c, "attn_output.bias");
     m->mlp_bias = any_layer_has(c, "ffn_gate.bias") || any_layer_has(c, "ffn_up.bias") || any_layer_has(c, "ffn_down.bias");
     return VB_OK;
@@ -341,11 +344,27 @@ static vb_err plain_attention(keys *k, const vb__model_config *m) {
     return VB_OK;
 }
 
+/* Which layers have a recurrent state: one bool for each block where the file says it, else the interval. */
+static vb_err qwen3_5_layers(keys *k, vb__model_config *m) {
+    int32_t every, blocks = m->layers + m->mtp_layers;
+    if (!has(k, "attention.recurrent_layers")) {
+        VB_TRY(get_i32(k, "full_attention_interval", 1, INT32_MAX, &every));
+        for (int32_t i = 0; i < m->layers; i++) m->layer_type[i] = (i + 1) % every == 0 ? VB_LAYER_FULL : VB_LAYER_LINEAR;
+        return VB_OK;
+    }
+    const vb__gguf_key *list;
+    VB_TRY(vb__gguf_array(k->g, key(k, "attention.recurrent_layers"), VB_GGUF_BOOL, VB_LIMIT_LAYERS, &list, k->err));
+    if (list->count != (uint64_t)blocks)
+        return vb__fail(k->err, VB_E_MISMATCH, "%s: key %s: has %llu values, expected one for each of %d blocks", k->g->file, k->name,
+                        (unsigned long long)list->count, blocks);
+    for (int32_t i = 0; i < m->layers; i++) m->layer_type[i] = list->data[i] != 0 ? VB_LAYER_LINEAR : VB_LAYER_FULL;
+    return VB_OK;
+}
+
 static vb_err qwen3_5(keys *k, vb__checkpoint *c) {
     vb__model_config *m = &c->config;
-    int32_t every, inner;
-    VB_TRY(get_i32(k, "full_attention_interval", 1, INT32_MAX, &every));
-    for (int32_t i = 0; i < m->layers; i++) m->layer_type[i] = (i + 1) % every == 0 ? VB_LAYER_FULL : VB_LAYER_LINEAR;
+    int32_t inner;
+    VB_TRY(qwen3_5_layers(k, m));
     VB_TRY(get_i32(k, "ssm.conv_kernel", 2, VB_LIMIT_CONV_TAPS, &m->lin_taps));
     VB_TRY(get_i32(k, "ssm.state_size", 1, VB_LIMIT_DELTA_HEAD_DIM, &m->lin_dk));
     VB_TRY(get_i32(k, "ssm.group_count", 1, 65536, &m->lin_nk));
@@ -426,7 +445,10 @@ static vb_err open_parts(vb__checkpoint *c, const char *path, vb_error *err) {
     c->n_ggufs = 1;
     if (vb__gguf_find(&c->ggufs[0], "split.count") == NULL) return VB_OK;
     VB_TRY(vb__gguf_int(&c->ggufs[0], "split.count", 1, VB_LIMIT_SHARDS, &parts, err));
-    VB_TRY(vb__gguf_int(&c->ggufs[0], "split.no", 0, 0, &number, err));
+    VB_TRY(vb__gguf_int(&c->ggufs[0], "split.no", 0, parts - 1, &number, err));
+    if (number != 0)
+        return vb__fail(err, VB_E_ARGUMENT, "%s: is part %d of %d, expected the first, which ends in -00001-of-%05d.gguf",
+                        c->ggufs[0].file, (int)number + 1, (int)parts, (int)parts);
     VB_TRY(vb__gguf_int(&c->ggufs[0], "split.tensors.count", 0, VB_LIMIT_TENSORS, &tensors, err));
     vb__gguf *all = vb__realloc_array(VB_TAG_FORMAT, c->ggufs, (size_t)parts, sizeof *all);
     if (all == NULL) return vb__fail(err, VB_E_MEMORY, "%s: no memory", path);
@@ -450,10 +472,37 @@ static vb_err open_parts(vb__checkpoint *c, const char *path, vb_error *err) {
     return VB_OK;
 }
 
-static vb_err add_tensor(vb__checkpoint *c, const vb__gguf *g, const vb__gguf_tensor *t, vb_error *err) {
+/* Rows of q, k and v that a converter joined as attn_qkv (weight or bias) become three tensors over the same bytes; their
+ * names say which part they are. False: it is no such tensor, or has other rows, and stays what it is. */
+static bool divide_qkv(const vb__checkpoint *c, const vb__gguf_tensor *t, vb__gguf_tensor part[3], const char *name[3]) {
+    static const char *const q_k_v[] = {"q", "k", "v"};
+    const vb__model_config *m = &c->config;
+    int32_t layer;
+    const char *rest;
+    if (!numbered(t->name, "blk.", &layer, &rest) || strncmp(rest, "attn_qkv.", 9) != 0) return false;
+    if (layer < m->layers && m->layer_type[layer] == VB_LAYER_LINEAR) return false; /* there it is a tensor of its own right */
+    bool bias = strcmp(rest + 9, "bias") == 0;
+    int64_t q = (int64_t)m->heads * m->head_dim * (m->output_gate ? 2 : 1), kv = (int64_t)m->kv_heads * m->head_dim, at = 0;
+    if (t->dims != (bias ? 1 : 2) || t->ne[t->dims - 1] != q + 2 * kv) return false;
+    const vb__gguf_type_info *info = vb__gguf_type_get((uint32_t)t->type);
+    if (bias && info->group != 0) return false; /* rows would not be whole blocks */
+    uint64_t row = t->bytes / (uint64_t)(q + 2 * kv);
+    for (int i = 0; i < 3; i++) {
+        int64_t rows = i == 0 ? q : kv;
+        part[i] = *t;
+        part[i].ne[t->dims - 1] = rows;
+        part[i].data = t->data + (uint64_t)at * row;
+        part[i].bytes = (uint64_t)rows * row;
+        name[i] = q_k_v[i];
+        at += rows;
+    }
+    return true;
+}
+
+static vb_err add_tensor(vb__checkpoint *c, const vb__gguf *g, const vb__gguf_tensor *t, const char *as, vb_error *err) {
     vb__st_tensor *s = vb__arena_alloc(&c->names, sizeof *s);
     bool memory = true;
-    const char *canon = canonical(c, t->name, &memory);
+    const char *canon = canonical(c, as, &memory);
     if (s == NULL || !memory) return vb__fail(err, VB_E_MEMORY, "%s: no memory for its tensors", g->file);
     const vb__gguf_type_info *info = vb__gguf_type_get((uint32_t)t->type);
     *s = (vb__st_tensor){.name = t->name, .dims = t->dims, .data = t->data, .bytes = t->bytes, .dtype = VB_DTYPE_U8};
@@ -467,6 +516,23 @@ static vb_err add_tensor(vb__checkpoint *c, const vb__gguf *g, const vb__gguf_te
     return VB_OK;
 }
 
+static vb_err add_or_divide(vb__checkpoint *c, const vb__gguf *g, const vb__gguf_tensor *t, vb_error *err) {
+    vb__gguf_tensor part[3];
+    const char *which[3];
+    if (!divide_qkv(c, t, part, which)) return add_tensor(c, g, t, t->name, err);
+    const char *tail = strrchr(t->name, '.'); /* .weight or .bias */
+    int stem = (int)(tail - t->name) - 3;     /* without the qkv */
+    for (int i = 0; i < 3; i++) {
+        char as[VB_CK_NAME_MAX], name[VB_CK_NAME_MAX];
+        (void)snprintf(as, sizeof as, "%.*s%s%s", stem, t->name, which[i], tail);
+        int n = snprintf(name, sizeof name, "%s (%s)", t->name, which[i]);
+        part[i].name = vb__arena_strndup(&c->names, name, (size_t)n);
+        if (part[i].name == NULL) return vb__fail(err, VB_E_MEMORY, "%s: no memory for its tensors", g->file);
+        VB_TRY(add_tensor(c, g, &part[i], as, err));
+    }
+    return VB_OK;
+}
+
 vb_err vb__gguf_model_open(vb__checkpoint *c, const char *path, vb_error *err) {
     VB_TRY(open_parts(c, path, err));
     VB_TRY(read_config(c, err));
@@ -474,9 +540,9 @@ vb_err vb__gguf_model_open(vb__checkpoint *c, const char *path, vb_error *err) {
     for (int32_t p = 0; p < c->n_ggufs; p++) n += (size_t)c->ggufs[p].n_tensors;
     if (n > VB_LIMIT_TENSORS)
         return vb__fail(err, VB_E_LIMIT, "%s: the parts hold %zu tensors, expected at most %d", c->ggufs[0].file, n, VB_LIMIT_TENSORS);
-    c->tensors = vb__calloc(VB_TAG_FORMAT, n, sizeof *c->tensors);
+    c->tensors = vb__calloc(VB_TAG_FORMAT, 3 * n, sizeof *c->tensors); /* a joined one counts for three */
     if (c->tensors == NULL) return vb__fail(err, VB_E_MEMORY, "%s: no memory for its tensors", path);
     for (int32_t p = 0; p < c->n_ggufs; p++)
-        for (int32_t i = 0; i < c->ggufs[p].n_tensors; i++) VB_TRY(add_tensor(c, &c->ggufs[p], &c->ggufs[p].tensors[i], err));
+        for (int32_t i = 0; i < c->ggufs[p].n_tensors; i++) VB_TRY(add_or_divide(c, &c->ggufs[p], &c->ggufs[p].tensors[i], err));
     return VB_OK;
 }

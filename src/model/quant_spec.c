@@ -1,5 +1,6 @@
 #include "model/quant_spec.h"
 #include "base/json.h"
+#include "base/limits.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -22,17 +23,19 @@ static vb_err check_numbers(vb__json_at at, vb_error *err) {
     return VB_OK;
 }
 
+/* Of the vision tower, which is skipped: anything may be said of it. */
+static bool of_vision(const char *key) {
+    return strstr(key, "vision_tower.") != NULL || strncmp(key, "visual.", 7) == 0 || strncmp(key, "model.visual.", 13) == 0;
+}
+
 static vb_err check_overrides(vb__json_at at, vb_error *err) {
     const char *key;
     json_t *v;
     json_object_foreach((json_t *)(uintptr_t)at.obj, key, v) {
-        if (json_is_object(v)) {
-            char where[400];
-            (void)snprintf(where, sizeof where, "%s%.150s.", at.where, key);
-            VB_TRY(check_numbers((vb__json_at){v, where}, err));
-        } else if (json_is_true(v)) {
-            return vb__fail(err, VB_E_FORMAT, "%s%s: is true, expected false or an object", at.where, key);
-        }
+        if (!json_is_object(v) || of_vision(key)) continue; /* true: the numbers of the block */
+        char where[400];
+        (void)snprintf(where, sizeof where, "%s%.150s.", at.where, key);
+        VB_TRY(check_numbers((vb__json_at){v, where}, err));
     }
     return VB_OK;
 }
@@ -57,8 +60,25 @@ vb_err vb__quant_spec_check(const struct json_t *root, const char *file, vb_erro
     return check_overrides(at, err);
 }
 
+/* The entry of a module. Tools that rename tensors may leave the keys as they were, so that the other prefixes of the text
+ * model are tried behind the file's own; the tensors' shapes must agree in any case. */
+static const json_t *entry_of(const json_t *block, const char *module) {
+    static const char *const prefixes[] = {"model.language_model.", "language_model.model.", "language_model.", "model.", ""};
+    enum { N = sizeof prefixes / sizeof *prefixes };
+    const json_t *own = json_object_get(block, module);
+    size_t i = 0;
+    while (strncmp(module, prefixes[i], strlen(prefixes[i])) != 0) i++; /* "" ends it */
+    const char *rest = module + strlen(prefixes[i]);
+    for (size_t k = 0; own == NULL && k < N; k++) {
+        char other[VB_LIMIT_TENSOR_NAME + 64];
+        (void)snprintf(other, sizeof other, "%s%s", prefixes[k], rest);
+        own = json_object_get(block, other);
+    }
+    return own;
+}
+
 vb__quant_spec vb__quant_spec_of(const struct json_t *root, const char *module) {
-    const json_t *block = block_of(root), *own = json_object_get(block, module);
+    const json_t *block = block_of(root), *own = entry_of(block, module);
     vb__quant_spec s = {0};
     if (block == NULL) return s;
     s.given = true;

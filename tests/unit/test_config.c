@@ -205,11 +205,22 @@ static void dense_families_are_read(void **state) {
     assert_int_equal(m.sliding_window, 100);
     assert_int_equal(m.layer_type[1], VB_LAYER_FULL);
     assert_int_equal(m.layer_type[2], VB_LAYER_SLIDING);
+    m = good(use); /* what is not said is 4096 from layer 28 on; null is no window */
+    assert_true(m.sliding_window == 4096 && m.layer_type[3] == VB_LAYER_FULL);
+    m = good_edit(use, "num_hidden_layers", "30");
+    assert_true(m.layer_type[27] == VB_LAYER_FULL && m.layer_type[28] == VB_LAYER_SLIDING && m.layer_type[29] == VB_LAYER_SLIDING);
+    m = good_edit(use, "sliding_window", "null");
+    assert_int_equal(m.sliding_window, 0);
     free(use), free(win);
     char *q2 = edited(qwen3, "model_type", "\"qwen2\"");
     m = good_edit(q2, "head_dim", "16");
     assert_true(m.attention_bias && !m.o_bias && !m.qk_norm);
     free(q2);
+    /* not read by the stock implementation of these, which rotates everything */
+    m = good_edit(qwen3, "partial_rotary_factor", "1.0");
+    assert_int_equal(m.rope.rotated, 128);
+    refused(qwen3, "partial_rotary_factor", "0.5", "partial_rotary_factor: leaves 64 of 128 dims unrotated, expected 1 or no such key");
+    refused(llama, "rope_parameters", "{\"rope_type\":\"default\",\"partial_rotary_factor\":0.5}", "partial_rotary_factor: leaves 16 of 32");
 }
 
 static void rope_scaling_is_read(void **state) {
@@ -311,7 +322,10 @@ static void quantisation_is_checked(void **state) {
         {"{\"quantization\":{\"bits\":4,\"group_size\":48}}", "quantization.group_size: is 48"},
         {"{\"quantization\":{\"bits\":4}}", "quantization.group_size: is missing"},
         {"{\"quantization\":{\"bits\":4,\"group_size\":64,\"a\":{\"bits\":1,\"group_size\":64}}}", "quantization.a.bits: is 1"},
-        {"{\"quantization\":{\"bits\":4,\"group_size\":64,\"a\":true}}", "quantization.a: is true"},
+        {"{\"quantization\":{\"bits\":4,\"group_size\":64,\"a\":true}}", NULL},
+        {"{\"quantization\":{\"bits\":4,\"group_size\":64,\"vision_tower.a\":{\"bits\":8,\"group_size\":32,\"mode\":\"mxfp8\"}}}", NULL},
+        {"{\"quantization\":{\"bits\":4,\"group_size\":64,\"a\":{\"bits\":8,\"group_size\":32,\"mode\":\"mxfp8\"}}}",
+         "quantization.a.mode: is \"mxfp8\", expected affine"},
         {"{\"quantization\":{\"bits\":4,\"group_size\":64},\"quantization_config\":{\"bits\":8,\"group_size\":64}}", "differs from"},
         {"{\"quantization_config\":{\"quant_method\":\"fp8\"}}", "quant_method: is \"fp8\""},
         {"{\"quantization\":4}", "quantization: is 4"},
@@ -334,6 +348,28 @@ static void quantisation_is_checked(void **state) {
     }
 }
 
+/* Keys with another prefix than the tensors': the file's own first, then the others. */
+static void quantisation_keys_have_prefixes(void **state) {
+    (void)state;
+    json_t *root = json_loads("{\"quantization\":{\"bits\":4,\"group_size\":64,\"a\":true,"
+                              "\"model.language_model.layers.0.x\":{\"bits\":8,\"group_size\":64},"
+                              "\"language_model.model.layers.1.x\":{\"bits\":5,\"group_size\":64},"
+                              "\"model.layers.2.x\":{\"bits\":6,\"group_size\":32},\"layers.2.x\":{\"bits\":2,\"group_size\":32},"
+                              "\"lm_head\":{\"bits\":3,\"group_size\":128}}}", 0, NULL);
+    static const struct {
+        const char *module;
+        int bits;
+    } cases[] = {{"language_model.model.layers.0.x", 8}, {"model.layers.0.x", 8}, {"layers.0.x", 8}, {"model.layers.1.x", 5},
+                 {"language_model.model.layers.1.x", 5}, {"model.language_model.layers.2.x", 6}, {"model.layers.2.x", 6},
+                 {"layers.2.x", 2},                      {"language_model.lm_head", 3},          {"lm_head", 3},
+                 {"model.layers.3.x", 4},                {"a", 4}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        vb__quant_spec q = vb__quant_spec_of(root, cases[i].module);
+        if (q.bits != cases[i].bits || q.off) fail_msg("%s: %d bits, expected %d", cases[i].module, q.bits, cases[i].bits);
+    }
+    json_decref(root);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(qwen3_5_is_read),
@@ -345,6 +381,7 @@ int main(void) {
         cmocka_unit_test(drafters_are_read),
         cmocka_unit_test(default_taps_follow_the_rule),
         cmocka_unit_test(quantisation_is_checked),
+        cmocka_unit_test(quantisation_keys_have_prefixes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

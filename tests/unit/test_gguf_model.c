@@ -57,6 +57,8 @@ static void key(file *f, const char *name, uint32_t type, uint64_t value) {
     (void)snprintf(k->name, sizeof k->name, "%s", name);
 }
 static void key_string(file *f, const char *name, const char *s) { key(f, name, VB_GGUF_STRING, (uint64_t)(uintptr_t)s); }
+/* An array of bools, one for each character. */
+static void key_bools(file *f, const char *name, const char *ones) { key(f, name, VB_GGUF_ARRAY, (uint64_t)(uintptr_t)ones); }
 static void key_float(file *f, const char *name, float v) {
     uint32_t bits;
     memcpy(&bits, &v, 4);
@@ -83,6 +85,11 @@ static void write_part(const file *f, const char *name, int from, int to, int sp
         static const int size[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
         str(&b, f->key[i].name), u(&b, f->key[i].type, 4);
         if (f->key[i].type == VB_GGUF_STRING) str(&b, (const char *)(uintptr_t)f->key[i].value);
+        else if (f->key[i].type == VB_GGUF_ARRAY) {
+            const char *ones = (const char *)(uintptr_t)f->key[i].value;
+            u(&b, VB_GGUF_BOOL, 4), u(&b, strlen(ones), 8);
+            for (; *ones != '\0'; ones++) u(&b, *ones == '1', 1);
+        }
         else u(&b, f->key[i].value, size[f->key[i].type]);
     }
     if (splits > 0) {
@@ -267,6 +274,7 @@ static void good_files_load(void **state) {
     check("x-00001-of-00003.gguf", "key split.tensors.count: differs by 1");
     (void)unlink(testdir_file(&dir, "x-00002-of-00003.gguf"));
     check("x-00001-of-00003.gguf", "x-00002-of-00003.gguf: cannot be opened");
+    check("x-00003-of-00003.gguf", "x-00003-of-00003.gguf: is part 3 of 3, expected the first, which ends in -00001-of-00003.gguf");
     write_part(&f, "xy.gguf", 0, 9, 0, 3);
     check("xy.gguf", "key split.count: is 3, expected a name that ends in -00001-of-00003.gguf");
 
@@ -399,7 +407,83 @@ static void rope_keys_are_read(void **state) {
     ROPE((key_string(&f, "llama.rope.scaling.type", "yarn"), key_float(&f, "llama.rope.scaling.factor", 1.0f),
           key_float(&f, "llama.rope.scaling.attn_factor", 0.5f)),
          r->attention_factor == 0.5);
+    ROPE(key_float(&f, "llama.rope.scaling.factor", 4.0f), r->type == VB_ROPE_LINEAR && r->factor == 4);
+    ROPE((key_string(&f, "llama.rope.scaling.type", "none"), key_float(&f, "llama.rope.scaling.factor", 4.0f)), r->type == VB_ROPE_DEFAULT);
     ROPE(tensor(&f, VB_GGUF_TYPE_F32, 1, 16, 1, "rope_freqs.weight"), r->type == VB_ROPE_DIVISORS && r->divisors[15] == 1.0f);
+}
+
+/* Rows of q, k and v in one tensor, as a converter joins them on request: the same bytes and names as apart. */
+static void joined_tensors_are_divided(void **state) {
+    (void)state;
+    static file f;
+    qwen2(&f);
+    for (int l = 0; l < 2; l++) {
+        char name[64];
+        static const char *const apart[] = {"attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_q.bias", "attn_k.bias", "attn_v.bias"};
+        for (int i = 0; i < 6; i++) {
+            (void)snprintf(name, sizeof name, "blk.%d.%s", l, apart[i]);
+            drop_tensor(&f, name);
+        }
+        tensor(&f, VB_GGUF_TYPE_Q8_0, 2, 64, 128, "blk.%d.attn_qkv.weight", l);
+        bias(&f, l, "attn_qkv", 128);
+    }
+    write_part(&f, "x.gguf", 0, f.n_tensors, 0, 0);
+    vb__checkpoint *c = check("x.gguf", NULL);
+    vb_error err;
+    vb__matrix q, k, v;
+    assert_true(vb__checkpoint_config(c)->attention_bias);
+    assert_int_equal(vb__checkpoint_matrix(c, "layers.1.self_attn.q_proj", 64, 64, &q, &err), VB_OK);
+    assert_int_equal(vb__checkpoint_matrix(c, "layers.1.self_attn.k_proj", 32, 64, &k, &err), VB_OK);
+    assert_int_equal(vb__checkpoint_matrix(c, "layers.1.self_attn.v_proj", 32, 64, &v, &err), VB_OK);
+    assert_ptr_equal(k.data, (const uint8_t *)q.data + 64 * 68);
+    assert_ptr_equal(v.data, (const uint8_t *)q.data + 96 * 68);
+    assert_string_equal(k.name, "blk.1.attn_qkv.weight (k)");
+    vb__checkpoint_close(c);
+    find(f.tensor, f.n_tensors, "blk.1.attn_qkv.weight")->ne[1] = 127;
+    write_part(&f, "x.gguf", 0, f.n_tensors, 0, 0);
+    check("x.gguf", "tensor blk.1.attn_q.weight: is missing, expected shape [64, 64]");
+    qwen2(&f);
+    f.n_tensors--; /* blk.1.attn_v.bias; the rest are apart */
+    bias(&f, 1, "attn_qkv", 128);
+    write_part(&f, "x.gguf", 0, f.n_tensors, 0, 0);
+    check("x.gguf", "blk.1.attn_qkv.bias (k): is the same as blk.1.attn_k.bias in x.gguf");
+
+    qwen35moe(&f);
+    for (int l = 0; l < 2; l++) {
+        char name[64];
+        static const char *const apart[] = {"attn_q", "attn_k", "attn_v", "ffn_gate_exps", "ffn_up_exps"};
+        for (int i = 0; i < 5; i++) {
+            (void)snprintf(name, sizeof name, "blk.%d.%s.weight", l, apart[i]);
+            drop_tensor(&f, name);
+        }
+        tensor(&f, VB_GGUF_TYPE_BF16, 2, 64, 192, "blk.%d.attn_qkv.weight", l); /* q with its gate */
+        stack(&f, l, "ffn_gate_up_exps", 64, 192);
+    }
+    write_part(&f, "x.gguf", 0, f.n_tensors, 0, 0);
+    c = check("x.gguf", NULL);
+    assert_int_equal(vb__checkpoint_matrix(c, "layers.1.mlp.experts.2.gate_proj", 96, 64, &q, &err), VB_OK);
+    assert_int_equal(vb__checkpoint_matrix(c, "layers.1.mlp.experts.2.up_proj", 96, 64, &k, &err), VB_OK);
+    assert_ptr_equal(k.data, (const uint8_t *)q.data + 96 * 68);
+    vb__checkpoint_close(c);
+}
+
+static void recurrent_layers_are_said_or_follow(void **state) {
+    (void)state;
+    static file f;
+    qwen35(&f);
+    key_bools(&f, "qwen35.attention.recurrent_layers", "100"); /* the MTP block counts */
+    key(&f, "qwen35.full_attention_interval", VB_GGUF_U32, 1); /* would be two layers of attention */
+    write_part(&f, "x.gguf", 0, f.n_tensors, 0, 0);
+    vb__checkpoint *c = check("x.gguf", NULL);
+    const vb__model_config *m = vb__checkpoint_config(c);
+    assert_true(m->layer_type[0] == VB_LAYER_LINEAR && m->layer_type[1] == VB_LAYER_FULL);
+    vb__checkpoint_close(c);
+    key_bools(&f, "qwen35.attention.recurrent_layers", "10");
+    write_part(&f, "x.gguf", 0, f.n_tensors, 0, 0);
+    check("x.gguf", "key qwen35.attention.recurrent_layers: has 2 values, expected one for each of 3 blocks");
+    key(&f, "qwen35.attention.recurrent_layers", VB_GGUF_U32, 1);
+    write_part(&f, "x.gguf", 0, f.n_tensors, 0, 0);
+    check("x.gguf", "key qwen35.attention.recurrent_layers: is u32, expected an array of bool");
 }
 
 int main(void) {
@@ -408,6 +492,8 @@ int main(void) {
         cmocka_unit_test(good_files_load),
         cmocka_unit_test(defects_are_named),
         cmocka_unit_test(rope_keys_are_read),
+        cmocka_unit_test(joined_tensors_are_divided),
+        cmocka_unit_test(recurrent_layers_are_said_or_follow),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

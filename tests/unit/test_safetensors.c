@@ -266,7 +266,10 @@ static void defects_of_an_index_are_named(void **state) {
     refused("s3.safetensors: cannot be opened");
     testdir_puts(&dir, INDEX, "{\"metadata\":{\"total_size\":6},\"weight_map\":{\"a\":\"s1.safetensors\",\"b\":\"s1.safetensors\","
                               "\"c\":\"s2.safetensors\"}}");
-    refused("metadata.total_size: is 6, expected 5");
+    vb__shards s; /* a number that decides nothing */
+    vb_error err = {0};
+    if (vb__shards_open(dir.path, &s, &err) != VB_OK) fail_msg("%s", err.text);
+    vb__shards_close(&s);
     good_shards();
     testdir_safetensors(&dir, "model.safetensors", "{" T("a", "U8", "[2]", 0, 2) "}", zeros, 2);
     refused("model.safetensors: lies beside");
