@@ -1,9 +1,17 @@
 /* Two ways to take drafts back. Keys and values are cut off by length. A recurrent state has no such cut, so
  * drafts stay uncertain rows: every call runs the whole block behind the known tokens again (a few rows more
- * in a pass over the same weights), and settle commits the right number of them through the tape. */
+ * in a pass over the same weights), and settle commits the right number of them through the tape.
+ *
+ * Models of one family may pad the same vocabulary to different numbers of rows. Rows that only one of them has stand for
+ * no token; what is made of them here can cost acceptance, never the text. */
 #include "engine/draft_model.h"
 #include "base/alloc.h"
+#include "base/log.h"
+#include <stdlib.h>
 #include <string.h>
+
+enum { PADDING_MAX = 256 }; /* rows; vocabularies are padded to multiples of 64 to 256 */
+#define NEVER -1e30f        /* a logit that is finite and never chosen */
 
 struct vb__draft_model {
     vb__model *m;
@@ -12,6 +20,8 @@ struct vb__draft_model {
     float *hidden; /* device [hidden] */
     int32_t *ids;  /* [max_rows] of a call */
     int32_t max_rows;
+    int32_t extra; /* rows of the target's vocabulary beyond ours */
+    float never[PADDING_MAX];
 };
 
 vb_err vb__draft_model_open(const char *path, const vb__model *target, int32_t max_rows, int32_t n_pages,
@@ -27,11 +37,17 @@ vb_err vb__draft_model_open(const char *path, const vb__model *target, int32_t m
         e = vb__fail(err, VB_E_MEMORY, "drafter: out of memory");
         goto out;
     }
-    if (src.cfg->vocab != target->cfg.vocab) {
-        e = vb__fail(err, VB_E_MISMATCH, "--draft model: %s: vocab_size: is %d, expected the target's %d",
-                     path, src.cfg->vocab, target->cfg.vocab);
+    int32_t ours = src.cfg->vocab, theirs = target->cfg.vocab;
+    if (abs(ours - theirs) > PADDING_MAX || ours > 2 * theirs) {
+        e = vb__fail(err, VB_E_MISMATCH, "--draft model: %s: vocab_size: is %d, expected the target's %d or as much of it padded "
+                     "otherwise (by at most %d rows)", path, ours, theirs, PADDING_MAX);
         goto out;
     }
+    if (ours != theirs)
+        vb__log(VB_LOG_INFO, "draft", "model=%s vocab_size=%d target=%d: taken for the same tokens, padded otherwise", path, ours,
+                theirs);
+    d->extra = theirs > ours ? theirs - ours : 0;
+    for (int32_t i = 0; i < PADDING_MAX; i++) d->never[i] = NEVER;
     d->max_rows = max_rows;
     VB_TRY_OUT(vb__model_load(&src, target->be, NULL, NULL, &d->m, err));
     VB_TRY_OUT(vb__workspace_create(d->m, max_rows, 1, &d->ws, err));
@@ -67,6 +83,9 @@ vb_err vb__draft_model_seq(const vb__draft_model *d, int32_t max_length, vb__seq
                           VB_LIMIT_DRAFT_WIDTH, out, err);
 }
 
+/* A token as the drafter can read it. */
+static int32_t readable(const vb__draft_model *d, int32_t id) { return id < d->m->cfg.vocab ? id : 0; }
+
 static bool recurrent(const vb__model *m) {
     return m->state_floats > 0;
 }
@@ -89,7 +108,7 @@ vb_err vb__draft_model_catch_up(vb__draft_model *d, vb__seq *s, const int32_t *k
     while (s->length < n_known - 1) {
         int32_t n = n_known - 1 - s->length;
         if (n > d->max_rows) n = d->max_rows;
-        memcpy(d->ids, known + s->length, (size_t)n * sizeof *d->ids);
+        for (int32_t i = 0; i < n; i++) d->ids[i] = readable(d, known[s->length + i]);
         VB_TRY(run(d, s, n, n, NULL, err));
         VB_TRY(vb__seq_commit(s, n));
     }
@@ -105,11 +124,13 @@ vb_err vb__draft_model_next(vb__draft_model *d, vb__seq *s, const int32_t *known
     int32_t rows = n - s->length, certain = recurrent(d->m) ? n_known - 1 - s->length : rows;
     for (int32_t i = 0; i < rows; i++) {
         int32_t at = s->length + i;
-        d->ids[i] = at < n_known ? known[at] : drafts[at - n_known];
+        d->ids[i] = readable(d, at < n_known ? known[at] : drafts[at - n_known]);
     }
     VB_TRY(run(d, s, rows, certain, d->hidden, err));
     if (!recurrent(d->m)) VB_TRY(vb__seq_commit(s, rows));
     vb__logits(d->m, d->hidden, 1, logits);
+    if (d->extra > 0)
+        d->m->be->ops->upload(d->m->be, logits + d->m->cfg.vocab, d->never, (size_t)d->extra * sizeof(float));
     return d->m->be->ops->sync(d->m->be, err);
 }
 

@@ -7,7 +7,7 @@
 
 typedef struct vb__draft_model vb__draft_model;
 
-/* VB_E_MISMATCH with both numbers when the vocabularies differ in size. n_pages: KV pages for all its
+/* VB_E_MISMATCH with both numbers when the vocabularies differ in size by more than padding may. n_pages: KV pages for all its
  * sequences. */
 VB_MUST_USE vb_err vb__draft_model_open(const char *path, const vb__model *target, int32_t max_rows,
                                         int32_t n_pages, vb__draft_model **out, vb_error *err);
@@ -18,7 +18,7 @@ VB_MUST_USE vb_err vb__draft_model_seq(const vb__draft_model *d, int32_t max_len
 /* Runs what the sequence has not yet seen of known[0..n_known-2]; for good. */
 VB_MUST_USE vb_err vb__draft_model_catch_up(vb__draft_model *d, vb__seq *s, const int32_t *known,
                                             int32_t n_known, vb_error *err);
-/* Logits (1, vocab), device, behind the known tokens (the last of them pending) and drafts. Drafts must
+/* Logits (1, the target's vocab), device; a drafter of more rows writes them all, up to twice the target's; behind the known tokens (the last of them pending) and drafts. Drafts must
  * extend those of the last call since settle. */
 VB_MUST_USE vb_err vb__draft_model_next(vb__draft_model *d, vb__seq *s, const int32_t *known, int32_t n_known,
                                         const int32_t *drafts, int32_t n_drafts, float *logits,

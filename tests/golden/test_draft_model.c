@@ -119,6 +119,8 @@ static void with_and_without_recurrent_state(void **state) {
     pair("qwen3 for qwen35", tiny("qwen35"), tiny("qwen3"), widths, 5, 0.0);
     pair("qwen35 for qwen3", tiny("qwen3"), tiny("qwen35"), widths, 5, 0.0);
     pair("llama (wider) for qwen2", tiny("qwen2"), tiny("llama-default"), widths, 5, 0.0);
+    pair("288 rows for 256", tiny("qwen35-moe"), tiny("qwen3"), widths, 5, 0.0);
+    pair("256 rows for 288", tiny("qwen3"), tiny("qwen35-moe"), widths, 5, 0.0);
     pair("experts for themselves", tiny("qwen35-moe"), tiny("qwen35-moe"), widths, 5, 1.0);
 }
 
