@@ -653,21 +653,26 @@ static const char *type_name(const vb__ck_tensor *t) {
     return t->block >= 0 ? vb__gguf_type_get((uint32_t)t->block)->name : vb__dtype_name(t->t->dtype);
 }
 
-vb_err vb__checkpoint_finish(vb__checkpoint *c, vb_error *err) {
-    int64_t vision = 0, vision_bytes = 0;
+vb_err vb__checkpoint_leftover(const vb__checkpoint *c, vb_error *err) {
     char a[160];
     bool mtp_whole = c->missing_mtp[0] == '\0';
     for (int32_t i = 0; i < c->count; i++) {
         const vb__ck_tensor *t = &c->tensors[i];
-        if (t->role == VB_CK_VISION) {
-            vision++;
-            vision_bytes += (int64_t)t->t->bytes;
-            continue;
-        }
         bool spare_mtp = t->canon != NULL && vb__starts(t->canon, "mtp.") && (t->mtp_known || !mtp_whole);
-        if (t->used || t->role == VB_CK_IGNORED || spare_mtp) continue;
+        if (t->used || t->role == VB_CK_VISION || t->role == VB_CK_IGNORED || spare_mtp) continue;
         return vb__fail(err, VB_E_MISMATCH, "%s: tensor %s: (%s %s) has no place in a %s model of this config", t->file,
                         t->t->name, type_name(t), shape_text(t->t, a, sizeof a), vb__arch_name(c->config.arch));
+    }
+    return VB_OK;
+}
+
+vb_err vb__checkpoint_finish(vb__checkpoint *c, vb_error *err) {
+    int64_t vision = 0, vision_bytes = 0;
+    VB_TRY(vb__checkpoint_leftover(c, err));
+    for (int32_t i = 0; i < c->count; i++) {
+        if (c->tensors[i].role != VB_CK_VISION) continue;
+        vision++;
+        vision_bytes += (int64_t)c->tensors[i].t->bytes;
     }
     if (vision > 0)
         vb__log(VB_LOG_INFO, "load", "model=%s vision_tensors=%lld bytes=%lld: skipped", c->path, (long long)vision,

@@ -43,6 +43,7 @@ VB_MUST_USE vb_err vb__checkpoint_vector(vb__checkpoint *c, const char *module, 
 /* After all modules were asked for: an error naming the first tensor left over (vision tensors are skipped
  * with one log line). */
 VB_MUST_USE vb_err vb__checkpoint_finish(vb__checkpoint *c, vb_error *err);
+VB_MUST_USE vb_err vb__checkpoint_leftover(const vb__checkpoint *c, vb_error *err); /* the same without a log line */
 
 /* Experts are asked for one by one, "layers.0.mlp.experts.7.gate_proj", whether the file numbers them or keeps them
  * in one tensor (experts.gate_up_proj, switch_mlp.gate_proj). */

@@ -82,7 +82,7 @@ static void out_name(const job *j, int32_t source, const char *canon, char out[N
     vb__tensor_info t;
     vb__checkpoint_tensor(j->c, source, &t);
     if (starts(canon, "mtp.")) prefix = starts(t.name, "mtp.") ? "" : "language_model.";
-    else if (starts(canon, "lm_head.")) prefix = is_qwen3_5(j) ? "language_model." : "";
+    else if (strcmp(canon, "lm_head") == 0 || starts(canon, "lm_head.")) prefix = is_qwen3_5(j) ? "language_model." : "";
     else if (is_qwen3_5(j)) prefix = "language_model.model.";
     else if (vb__checkpoint_config(j->c)->arch == VB_ARCH_DFLASH) prefix = "";
     (void)snprintf(out, NAME_BYTES, "%s%s", prefix, canon);
@@ -552,7 +552,8 @@ out:
 static vb_err copy_files(job *j, const char *from) {
     static const char *const names[] = {"tokenizer.json",     "tokenizer_config.json", "generation_config.json",
                                         "chat_template.jinja", "chat_template.json",   "special_tokens_map.json",
-                                        "added_tokens.json",  "vocab.json",            "merges.txt"};
+                                        "added_tokens.json",  "vocab.json",            "merges.txt",
+                                        "tokenizer.model"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char *src = vb__path_join(from, names[i]), *dst = vb__path_join(j->to, names[i]);
         vb__buffer b;
@@ -606,6 +607,7 @@ vb_err vb__quantise_folder(const char *from, const char *to, const vb__quantise_
         goto out;
     }
     VB_TRY_OUT(plan(&j));
+    if (o->check != NULL) VB_TRY_OUT(o->check(j.c, err));
     VB_TRY_OUT(claim_folder(to, &made, err));
     for (int32_t f = j.has_sidecar ? -1 : 0; f < j.n_shards; f++) VB_TRY_OUT(write_shard(&j, f));
     VB_TRY_OUT(write_index(&j));

@@ -5,6 +5,8 @@
 #include "base/pool.h"
 #include <stdbool.h>
 
+struct vb__checkpoint;
+
 typedef struct vb__quantise_options {
     int32_t bits;  /* 2 to 8 */
     int32_t group; /* 32, 64 or 128 */
@@ -12,6 +14,8 @@ typedef struct vb__quantise_options {
     /* Called now and then with source bytes done and in all; false stops the work (VB_E_CANCELLED). May be NULL. */
     bool (*progress)(void *user, int64_t done, int64_t total);
     void *user;
+    /* Called with the source before anything is written; an error ends the work. May be NULL. */
+    vb_err (*check)(struct vb__checkpoint *c, vb_error *err);
 } vb__quantise_options;
 
 typedef struct vb__quantise_result {

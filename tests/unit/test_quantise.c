@@ -177,6 +177,21 @@ static void compare(const char *from, const char *to, bool all_affine) {
     vb__checkpoint_close(b.c);
 }
 
+/* The head's name is MLX's: apart from the stack of layers. */
+static void head_is_where_mlx_wants_it(const char *folder) {
+    vb_error err = {0};
+    vb__checkpoint *c;
+    if (vb__checkpoint_open(folder, &c, &err) != VB_OK) fail_msg("%s", err.text);
+    vb__arch arch = vb__checkpoint_config(c)->arch;
+    const char *prefix = arch == VB_ARCH_QWEN3_5 || arch == VB_ARCH_QWEN3_5_MOE ? "language_model.lm_head." : "lm_head.";
+    for (int32_t i = 0; i < vb__checkpoint_tensor_count(c); i++) {
+        vb__tensor_info t;
+        vb__checkpoint_tensor(c, i, &t);
+        if (strstr(t.name, "lm_head") != NULL && strncmp(t.name, prefix, strlen(prefix)) != 0) fail_msg("%s, expected %s*", t.name, prefix);
+    }
+    vb__checkpoint_close(c);
+}
+
 static void folders_of_every_family_load_again(void **state) {
     (void)state;
     static const struct {
@@ -193,6 +208,7 @@ static void folders_of_every_family_load_again(void **state) {
         quantised(from, sub("b"), cases[i].bits, cases[i].group, 3);
         same_files(sub("a"), sub("b"));
         compare(from, sub("a"), false);
+        head_is_where_mlx_wants_it(sub("a"));
     }
     char from[600];
     (void)snprintf(from, sizeof from, "%s/models/atto-dflash", shared_dir());
