@@ -5,9 +5,10 @@
  *  - of a prefix [0, P) of the ids: a tokenizer that merges pairs numbers its tokens in the order of the merges, hence of frequency;
  *  - of every token of the sequence so far, prompt and answer: what was rare elsewhere comes again here;
  *  - of end tokens and added tokens.
- * P is learned, engine-wide, from what was committed (so that no draft can hide what it misses): the least P such that tokens at P or
- * beyond whose panel was new to their sequence are at most 1% of all. Old evidence counts half as much every 16384 tokens: a change
- * of language is followed. Without enough evidence, where little would be saved, and for small vocabularies all ids are hot.
+ * P is learned, engine-wide, from what was committed (so that no draft can hide what it misses): the tokens that were new to their
+ * sequence when they came, by id, say how many would be missed for each P, and P is where the part of the head that is made and the
+ * misses together cost least. Old evidence counts half as much every 16384 tokens: a change of language is followed. Without enough
+ * evidence, where little would be saved, and for small vocabularies all ids are hot.
  *
  * threads  the engine's own. Nothing is allocated behind create. */
 #ifndef VB_ENGINE_DRAFT_VOCAB_H

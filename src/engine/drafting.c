@@ -8,6 +8,7 @@
 #include "engine/draft_lookup.h"
 #include "engine/draft_model.h"
 #include "engine/draft_policy.h"
+#include "engine/draft_vocab.h"
 #include "engine/engine.h"
 #include "engine/gate.h"
 #include "engine/sample_rows.h"
@@ -47,6 +48,7 @@ typedef struct vb__drafting {
     vb__draft_costs costs;
     vb__draft_beliefs beliefs; /* where a new request starts */
     vb__gate *gate;
+    vb__draft_vocab *vocab; /* of MTP and DFlash drafts */
     int32_t tuned[VB_DRAFT_KINDS]; /* widths that `tune` found best; 0: none */
 } vb__drafting;
 
@@ -82,6 +84,8 @@ void vb__drafting_set_kinds(vb__engine *e, uint32_t kinds) {
 void vb__drafting_set_width(vb__engine *e, int32_t width) {
     if (e->drafting != NULL) e->drafting->fixed_width = width;
 }
+
+struct vb__draft_vocab *vb__drafting_vocab(vb__engine *e) { return e->drafting != NULL ? e->drafting->vocab : NULL; }
 
 /* ---- Open ------------------------------------------------------------------------------------------------------- */
 
@@ -204,6 +208,15 @@ static vb_err open_slot(vb__engine *e, vb__slot *s, vb_error *err) {
     return VB_OK;
 }
 
+static vb_err open_vocab(vb__engine *e, vb_error *err) {
+    const int32_t n = e->model->cfg.vocab, named = e->tok != NULL ? vb__tokenizer_id_end(e->tok) : 0;
+    VB_TRY(vb__draft_vocab_create(n, e->parallel, &e->drafting->vocab, err));
+    for (int32_t i = 0; i < e->n_eos; i++) vb__draft_vocab_always(e->drafting->vocab, e->eos[i]);
+    for (int32_t id = 0; id < named && id < n; id++)
+        if (vb__tokenizer_is_added(e->tok, id) || vb__tokenizer_is_special(e->tok, id)) vb__draft_vocab_always(e->drafting->vocab, id);
+    return VB_OK;
+}
+
 vb_err vb__drafting_open(vb__engine *e, const vb_model_options *o, vb_error *err) {
     const char *spec = o->draft == NULL ? "auto" : o->draft;
     if (o->draft_width < 0 || o->draft_width > VB_LIMIT_DRAFT_WIDTH)
@@ -216,6 +229,7 @@ vb_err vb__drafting_open(vb__engine *e, const vb_model_options *o, vb_error *err
     vb__beliefs_init(&e->drafting->beliefs);
     VB_TRY(open_kinds(e, spec, err));
     e->drafting->loaded = e->drafting->kinds;
+    if ((e->drafting->kinds & (1u << VB_DRAFT_MTP | 1u << VB_DRAFT_DFLASH)) != 0) VB_TRY(open_vocab(e, err));
     for (int32_t i = 0; i < e->parallel; i++) VB_TRY(open_slot(e, &e->slots[i], err));
     vb__tuned_load(e, e->drafting->tuned, VB_DRAFT_KINDS);
     return vb__gate_create(e, &e->drafting->gate, err);
@@ -235,6 +249,7 @@ void vb__drafting_close(vb__engine *e) {
         e->slots[i].draft = NULL;
     }
     vb__gate_destroy(d->gate);
+    vb__draft_vocab_destroy(d->vocab);
     e->be->ops->free(e->be, d->mtp_in);
     e->be->ops->free(e->be, d->mtp_out);
     e->be->ops->free(e->be, d->block_hidden);
@@ -249,6 +264,8 @@ void vb__drafting_close(vb__engine *e) {
 
 /* ---- Life of a slot ------------------------------------------------------------------------------------------------ */
 
+static int32_t slot_index(const vb__engine *e, const vb__slot *s) { return (int32_t)(s - e->slots); }
+
 void vb__drafting_begin(vb__engine *e, vb__slot *s) {
     struct vb__draft_slot *ds = s->draft;
     if (ds == NULL) return;
@@ -258,6 +275,12 @@ void vb__drafting_begin(vb__engine *e, vb__slot *s) {
     ds->width = 0;
     ds->planned = false;
     if (ds->lookup != NULL) vb__lookup_reset(ds->lookup);
+    vb__draft_vocab *v = e->drafting->vocab;
+    if (v == NULL) return;
+    const vb__req *r = s->req;
+    vb__draft_vocab_begin(v, slot_index(e, s), r->tokens, r->n_tokens, r->fed);
+    for (int32_t i = 0; i < r->p.n_logit_bias; i++)
+        if (r->p.logit_bias[i].bias > 0) vb__draft_vocab_add(v, slot_index(e, s), r->p.logit_bias[i].id);
 }
 
 void vb__drafting_forget(vb__engine *e, vb__slot *s) {
@@ -322,10 +345,13 @@ static vb_err choose_drafts(vb__engine *e, vb__step_seq *const *plan, const draf
 /* The same from final-normed hidden rows. */
 static vb_err choose_from_hidden(vb__engine *e, vb__step_seq *const *plan, const draft_rows *d, const float *hidden) {
     vb__row_logits l = {0};
+    int32_t slots[VB_LOGIT_ROWS], n = 0;
     for (int32_t i = 0; i < d->n; i++) {
         const vb__sample_row row = draft_row(e, plan, d, i);
         vb__row_logits_want(&l, &row);
+        if (i == 0 || d->of[i] != d->of[i - 1]) slots[n++] = slot_index(e, plan[d->of[i]]->slot);
     }
+    l.n_ranges = vb__draft_vocab_ranges(e->drafting->vocab, slots, n, &l.ranges);
     VB_TRY(vb__row_logits_make(e, hidden, d->n, &l, NULL));
     return choose_drafts(e, plan, d, &l);
 }
@@ -643,6 +669,8 @@ void vb__drafting_commit(vb__engine *e, vb__step_seq *plan, int32_t n) {
         struct vb__draft_slot *ds = plan[i].slot->draft;
         if (plan[i].slot->req == NULL) continue;
         observe(d, &plan[i]);
+        const vb__req *r = plan[i].slot->req;
+        if (d->vocab != NULL) vb__draft_vocab_follow(d->vocab, slot_index(e, plan[i].slot), r->tokens, r->n_tokens);
         ds->mtp_broken = ds->mtp_broken || !mtp;
         ds->dflash_broken = ds->dflash_broken || !dflash;
         if (ds->mseq != NULL) vb__draft_model_settle(ds->mseq, plan[i].slot->req->fed);

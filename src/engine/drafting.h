@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct vb__draft_vocab;
 struct vb__engine;
 struct vb__req;
 struct vb__slot;
@@ -46,6 +47,8 @@ int32_t vb__drafting_declined(const struct vb__engine *e, int32_t out[16]);
 /* Another fixed width (0: the policy's), other kinds among those loaded, for coming proposals. */
 void vb__drafting_set_kinds(struct vb__engine *e, uint32_t kinds);
 void vb__drafting_set_width(struct vb__engine *e, int32_t width);
+/* Which ids MTP and DFlash drafts choose among (NULL without such drafters). */
+struct vb__draft_vocab *vb__drafting_vocab(struct vb__engine *e);
 /* The gate (NULL without drafting), the kinds that were loaded (bit mask; any thread), and a kind's number by name (-1: unknown). */
 struct vb__gate *vb__drafting_gate(struct vb__engine *e);
 uint32_t vb__drafting_kinds(const struct vb__engine *e);

@@ -1,6 +1,7 @@
 #include "engine/footprint.h"
 #include "base/alloc.h"
 #include "base/cpu.h"
+#include "engine/draft_vocab.h"
 #include "engine/engine.h"
 
 vb_err vb__footprint_scratch(const vb__model_config *c, int32_t threads, int32_t activations, int64_t *out, vb_error *err) {
@@ -26,7 +27,8 @@ void vb__footprint_of(const vb__model *m, int64_t scratch, vb__footprint *out) {
         .state = 4 * (m->state_floats + m->conv_floats),
         .tapes = 4 * 2 * VB_LIMIT_DRAFT_WIDTH * m->tape_stride,
         .workspace = scratch + vb__workspace_bytes(c, VB_LIMIT_ROWS) + 4 * (int64_t)VB_LIMIT_ROWS * c->hidden +
-                     4 * VB_LOGIT_ROWS * ((int64_t)c->vocab + c->hidden) + 24 * (int64_t)c->vocab,
+                     4 * VB_LOGIT_ROWS * ((int64_t)c->vocab + c->hidden) + 24 * (int64_t)c->vocab +
+                     vb__draft_vocab_bytes(c->vocab, 1),
     };
 }
 

@@ -9,7 +9,7 @@ typedef struct vb__footprint {
     int64_t page;         /* of 64 positions: the unit in which it is taken */
     int64_t state;        /* recurrent state and conv tails of one sequence */
     int64_t tapes;        /* of one sequence, for verify blocks */
-    int64_t workspace;    /* scratch of forward calls and kernels, logit rows, sampler; once per engine */
+    int64_t workspace;    /* scratch of forward calls and kernels, logit rows, sampler, draft vocabulary; once per engine */
 } vb__footprint;
 
 /* The model may come from a sizing backend (inspect). scratch: vb__footprint_scratch. */

@@ -1,5 +1,6 @@
 #include "engine/memory.h"
 #include "base/cgroup.h"
+#include "engine/draft_vocab.h"
 #include <stdlib.h>
 
 /* A number of a small system file; -1 when it is not there or not a number ("max"). */
@@ -34,7 +35,8 @@ int64_t vb__memory_available(void) {
 }
 
 int64_t vb__memory_sequence(const vb__model *m, bool drafts) {
-    return 4 * (m->state_floats + m->conv_floats + (drafts ? 2 * VB_LIMIT_DRAFT_WIDTH * m->tape_stride : 0));
+    return 4 * (m->state_floats + m->conv_floats + (drafts ? 2 * VB_LIMIT_DRAFT_WIDTH * m->tape_stride : 0)) +
+           (drafts ? vb__draft_vocab_bytes(m->cfg.vocab, 1) : 0);
 }
 
 int64_t vb__memory_fits(int64_t page_bytes, int64_t bytes) {

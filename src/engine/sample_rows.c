@@ -14,16 +14,30 @@ void vb__row_logits_want(vb__row_logits *l, const vb__sample_row *row) {
     else l->read = true;
 }
 
+/* Ids that were not made: finite, and below whatever a bias may add to. */
+static void fill_others(const vb__engine *e, const vb__row_logits *l, int32_t rows) {
+    const int32_t v = e->model->cfg.vocab;
+    for (int32_t r = 0; r < rows; r++) {
+        float *row = e->logits + (int64_t)r * v;
+        for (int32_t i = 0, at = 0; i <= l->n_ranges; i++) {
+            const int32_t until = i < l->n_ranges ? l->ranges[i].begin : v;
+            for (; at < until; at++) row[at] = -1e30f;
+            if (i < l->n_ranges) at = l->ranges[i].end;
+        }
+    }
+}
+
 vb_err vb__row_logits_make(vb__engine *e, const float *hidden, int32_t rows, vb__row_logits *l, vb_error *err) {
     vb_check(rows <= VB_LOGIT_ROWS);
     memset(l->of, 0, sizeof l->of);
     l->logits = e->logits;
-    if (!l->best) {
+    if (!l->best && l->n_ranges == 0) {
         vb__logits(e->model, hidden, rows, e->logits);
         return e->be->ops->sync(e->be, err);
     }
-    vb__logits_best(e->model, hidden, rows, l->read ? e->logits : NULL, NULL, 0, l->of);
+    vb__logits_best(e->model, hidden, rows, l->read ? e->logits : NULL, l->ranges, l->n_ranges, l->of);
     VB_TRY(e->be->ops->sync(e->be, err));
+    if (l->read && l->n_ranges > 0) fill_others(e, l, rows);
     if (l->read) return VB_OK;
     l->logits = NULL;
     for (int32_t i = 0; i < rows && l->logits == NULL; i++) { /* hardly ever: an id without a token, or NaN */

@@ -10,7 +10,9 @@ vb__sample_row vb__request_row(const vb__engine *e, const vb__req *r, int32_t po
  * are not kept, which spares a step of 16 rows a tenth of its memory traffic. */
 typedef struct vb__row_logits {
     bool read, best; /* in: some row's logits are read; some row's best id is enough */
-    const float *logits; /* out: [rows][vocab], NULL when nobody reads them */
+    const vb__out_range *ranges; /* in: [n_ranges] the ids that may be chosen (linear_argmax); n_ranges 0: all */
+    int32_t n_ranges;
+    const float *logits; /* out: [rows][vocab], NULL when nobody reads them; -1e30 outside the ranges */
     vb__best of[VB_LOGIT_ROWS]; /* out: its best, where it is finite; else nothing is known */
 } vb__row_logits;
 

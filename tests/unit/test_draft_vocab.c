@@ -66,7 +66,7 @@ static void a_prefix_is_learned(void **state) {
     assert_int_equal(vb__draft_vocab_prefix(v), V);
     teach(v, 0, V, 20, 5000, 0);
     int32_t p = vb__draft_vocab_prefix(v);
-    assert_in_range(p, 4500, 5400); /* to a bucket of 320 ids, and nothing but 1% above it */
+    assert_in_range(p, 4800, 5200); /* to a bucket of 320 ids */
     vb__draft_vocab_begin(v, 1, (const int32_t[]){0}, 1, 1);
     int32_t n = ranges_of(v, 1, &r);
     assert_int_equal(n, 1);
@@ -74,15 +74,22 @@ static void a_prefix_is_learned(void **state) {
     vb__draft_vocab_destroy(v);
 }
 
-/* Of 4000 tokens 1% may be missed, not 3%. */
-static void few_misses_are_allowed(void **state) {
+/* A miss of 1% of the tokens costs what 5% of the head does: tokens all over the vocabulary are worth it when they are a third of
+ * all, not when they are a tenth. Those that are always hot are never missed. */
+static void misses_against_the_head(void **state) {
     (void)state;
     vb__draft_vocab *v = make(V, 1), *w = make(V, 1);
-    teach(v, 0, V, 40, 3000, 300); /* a third of a percent anywhere */
-    assert_in_range(vb__draft_vocab_prefix(v), 1500, 3300);
-    teach(w, 0, V, 40, 3000, 25); /* 4% anywhere: three quarters of those must be below P */
-    printf("P %d and %d\n", vb__draft_vocab_prefix(v), vb__draft_vocab_prefix(w));
-    assert_in_range(vb__draft_vocab_prefix(w), 12000, V);
+    int32_t ids[4], end = V - 1;
+    vb__draft_vocab_always(v, end);
+    for (int32_t i = 0; i < 400; i++) { /* short sequences, each with an end token */
+        for (int32_t k = 0; k < 4; k++) ids[k] = k % 2 == 0 ? end - (int32_t)(rng() % UNIT) : (int32_t)(rng() % 100);
+        vb__draft_vocab_begin(v, 0, ids, 4, 0);
+    }
+    assert_in_range(vb__draft_vocab_prefix(v), 1, 320);
+    teach(v, 0, V, 80, 3000, 10);
+    assert_in_range(vb__draft_vocab_prefix(v), 2500, 3300);
+    teach(w, 0, V, 80, 3000, 3);
+    assert_int_equal(vb__draft_vocab_prefix(w), V);
     vb__draft_vocab_destroy(v);
     vb__draft_vocab_destroy(w);
 }
@@ -124,6 +131,8 @@ static void old_tokens_are_no_evidence(void **state) {
     assert_true(vb__draft_vocab_prefix(v) < 1500);
     int32_t n = ranges_of(v, 0, &r);
     for (int32_t i = 0; i < 1000; i++) assert_true(hot(r, n, ids[i]));
+    vb__draft_vocab_begin(v, 0, ids, 1000, 0); /* counted, but each of their panels is news once */
+    assert_true(vb__draft_vocab_prefix(v) < 1500);
     vb__draft_vocab_destroy(v);
 }
 
@@ -200,7 +209,7 @@ static void random_sets(void **state) {
     static int32_t ids[60000];
     int32_t longest = 0, cut = 0;
     for (int32_t round = 0; round < 200; round++) {
-        int32_t vocab = sizes[round % 5], n = 1 + (int32_t)(rng() % (round % 3 ? 60000 : 300)), steps = round % 4;
+        int32_t vocab = sizes[round % 5], n = 1 + (int32_t)(rng() % (round % 3 == 2 ? 60000 : round % 3 == 1 ? 1500 : 300)), steps = round % 4;
         const vb__out_range *r;
         vb__draft_vocab *v = make(vocab, 2);
         vb__draft_vocab_always(v, vocab - 1);
@@ -217,7 +226,7 @@ static void random_sets(void **state) {
         vb__draft_vocab_destroy(v);
     }
     printf("%d of 200 cut, at most %d ranges\n", cut, longest);
-    assert_true(cut > 40 && longest > 300);
+    assert_true(cut > 40 && longest > 250);
 }
 
 static void no_memory(void **state) {
@@ -238,7 +247,7 @@ static void no_memory(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_prefix_is_learned),
-        cmocka_unit_test(few_misses_are_allowed),
+        cmocka_unit_test(misses_against_the_head),
         cmocka_unit_test(without_evidence_all_are_hot),
         cmocka_unit_test(old_tokens_are_no_evidence),
         cmocka_unit_test(seen_tokens_are_hot_in_their_sequence),
