@@ -179,7 +179,8 @@ static vb_err finish(json_t *root, char **json, vb_error *err) {
 }
 
 vb_err vb_bench_draft_json(const vb_draft_bench_options *o, char **json, vb_error *err) {
-    static const int32_t all_widths[] = {2, 4, 8, 16};
+    enum { DECLINED = -1, POLICY = 0 };
+    static const int32_t all_widths[] = {POLICY, 2, 4, 8, 16};
     int32_t widths[WIDTHS_MAX], n_widths = 0, done = 0;
     vb_model *m = NULL;
     VB_TRY(check(o, err));
@@ -190,7 +191,7 @@ vb_err vb_bench_draft_json(const vb_draft_bench_options *o, char **json, vb_erro
     for (int32_t w = 2; w <= 16; w++) {
         if (pass_gate(m, w)) continue;
         for (int32_t i = 0; i < n_widths; i++)
-            if (widths[i] == w) widths[i] = 0;
+            if (widths[i] == w) widths[i] = DECLINED;
     }
     json_t *root = json_object(), *list = json_array();
     vb_err e = VB_OK;
@@ -202,7 +203,7 @@ vb_err vb_bench_draft_json(const vb_draft_bench_options *o, char **json, vb_erro
             if (k == 0 || (k > 0 && (vb__drafting_kinds(m->engine) >> k & 1) == 0)) continue;
             for (int32_t i = 0; i < (k < 0 ? 1 : n_widths) && e == VB_OK; i++) {
                 arm a = {.kind = k, .width = k < 0 ? 0 : widths[i]};
-                if (k > 0 && a.width == 0) continue; /* declined */
+                if (k > 0 && a.width == DECLINED) continue;
                 e = measure_arm(m, ids, n, o->tokens, o->pairs, &a, err);
                 if (e == VB_OK) (void)json_array_append_new(arms, arm_json(&a));
                 if (e == VB_OK && o->progress != NULL && !o->progress(o->progress_user, "bench", ++done, PROMPTS * (1 + 3 * n_widths)))

@@ -29,6 +29,9 @@ struct vb__draft_slot {
     bool mtp_broken, dflash_broken; /* rows are missing: no proposals until the sequence starts again */
     vb__draft_beliefs beliefs;
     int32_t kind, width, match; /* of the last proposal */
+    bool trims;                 /* its unsure drafts need not be verified: nobody fixed the width */
+    int32_t made;               /* drafts made, of which the first were verified, */
+    float margins[VB_LIMIT_DRAFT_WIDTH]; /* and how sure each was; with `trims` */
     bool planned;               /* its drafts are not made yet */
 };
 
@@ -46,6 +49,7 @@ typedef struct vb__drafting {
     vb__mtp_seq *mtp_rows;       /* [parallel] of a call */
     vb__dflash_seq *dflash_rows; /* [parallel] of a call */
     vb__draft_costs costs;
+    vb__draft_sureness sureness;
     vb__draft_beliefs beliefs; /* where a new request starts */
     vb__gate *gate;
     vb__draft_vocab *vocab; /* of MTP and DFlash drafts */
@@ -227,6 +231,7 @@ vb_err vb__drafting_open(vb__engine *e, const vb_model_options *o, vb_error *err
     e->drafting->fixed_width = o->draft_width;
     e->drafting->active = UINT32_MAX;
     vb__beliefs_init(&e->drafting->beliefs);
+    vb__sureness_init(&e->drafting->sureness);
     VB_TRY(open_kinds(e, spec, err));
     e->drafting->loaded = e->drafting->kinds;
     if ((e->drafting->kinds & (1u << VB_DRAFT_MTP | 1u << VB_DRAFT_DFLASH)) != 0) VB_TRY(open_vocab(e, err));
@@ -323,7 +328,9 @@ static void add_row(draft_rows *d, int32_t of, int32_t depth) {
 /* Row i of the drafter's for the sampler, without its logits. */
 static vb__sample_row draft_row(const vb__engine *e, vb__step_seq *const *plan, const draft_rows *d, int32_t i) {
     const vb__req *r = plan[d->of[i]]->slot->req;
-    return vb__request_row(e, r, r->fed + d->depth[i], -1);
+    vb__sample_row row = vb__request_row(e, r, r->fed + d->depth[i], -1);
+    row.wants_margin = plan[d->of[i]]->slot->draft->trims;
+    return row;
 }
 
 static vb_err choose_drafts(vb__engine *e, vb__step_seq *const *plan, const draft_rows *d, const vb__row_logits *l) {
@@ -338,6 +345,7 @@ static vb_err choose_drafts(vb__engine *e, vb__step_seq *const *plan, const draf
     for (int32_t i = 0; i < d->n; i++) {
         VB_TRY(why[i].code);
         e->row_tokens[plan[d->of[i]]->row0 + 1 + d->depth[i]] = made[i].id;
+        plan[d->of[i]]->slot->draft->margins[d->depth[i]] = made[i].margin;
     }
     return VB_OK;
 }
@@ -361,6 +369,11 @@ static bool planned(const vb__step_seq *p, int32_t kind) {
     return p->drafts > 0 && p->slot->draft != NULL && p->slot->draft->planned && p->slot->draft->kind == kind;
 }
 
+/* Whether a drafter that makes one after the other makes another draft behind the slot's first n. */
+static bool go_on(const vb__drafting *d, const struct vb__draft_slot *ds, int32_t kind, int32_t n) {
+    return !ds->trims || vb__policy_go_on(&d->costs, &d->sureness, &ds->beliefs.kind[kind], kind, ds->margins, n);
+}
+
 /* MTP: depth by recursion. Pass i runs one row of every sequence that wants more than i drafts: (h, pending), then (own
  * output, own draft). Only the first row stays. At most VB_LOGIT_ROWS sequences. */
 static vb_err propose_mtp(vb__engine *e, vb__step_seq *const *plan, int32_t n) {
@@ -379,6 +392,7 @@ static vb_err propose_mtp(vb__engine *e, vb__step_seq *const *plan, int32_t n) {
         draft_rows rows = {.n = 0};
         for (int32_t k = 0; k < n; k++) {
             const vb__slot *s = plan[k]->slot;
+            if (plan[k]->drafts > i && i > 0 && !go_on(d, s->draft, VB_DRAFT_MTP, i)) plan[k]->drafts = i;
             if (plan[k]->drafts <= i) continue;
             d->mtp_rows[rows.n] = (vb__mtp_seq){s->seq, 1, s->req->fed - 1 + i, token[k], hidden[k]};
             token[k] = &e->row_tokens[plan[k]->row0 + 1 + i]; /* where its draft will be */
@@ -420,6 +434,10 @@ static vb_err propose_model(vb__engine *e, vb__step_seq *const *plan, int32_t n)
     for (int32_t k = 0; k < n; k++) {
         const vb__req *r = plan[k]->slot->req;
         for (int32_t i = 0; i < plan[k]->drafts; i++) {
+            if (i > 0 && !go_on(e->drafting, plan[k]->slot->draft, VB_DRAFT_MODEL, i)) {
+                plan[k]->drafts = i;
+                break;
+            }
             draft_rows row = {.of = {k}, .depth = {i}, .n = 1};
             VB_TRY(vb__draft_model_next(e->drafting->model, plan[k]->slot->draft->mseq, r->tokens, r->fed + 1,
                                         e->row_tokens + plan[k]->row0 + 1, i, e->logits, NULL));
@@ -512,6 +530,7 @@ int32_t vb__drafting_plan(vb__engine *e, vb__slot *s, int32_t *out, int32_t max)
         int32_t trained = vb__dflash_model(d->dflash)->cfg.block_size;
         if (c.width > trained) c.width = trained;
     }
+    if (c.kind == VB_DRAFT_LOOKUP && c.width > n_found + 1) c.width = n_found + 1;
     int32_t width = d->gate != NULL ? vb__gate_width(d->gate, c.width) : c.width;
     if (width < 2) return 0;
     /* MTP writes rows behind the committed ones; the pages must be there. */
@@ -520,10 +539,8 @@ int32_t vb__drafting_plan(vb__engine *e, vb__slot *s, int32_t *out, int32_t max)
     ds->kind = c.kind;
     ds->width = width;
     ds->match = match;
-    if (c.kind == VB_DRAFT_LOOKUP) {
-        if (width > n_found + 1) ds->width = n_found + 1;
-        memcpy(out, found, (size_t)(ds->width - 1) * sizeof *out);
-    }
+    if (c.kind == VB_DRAFT_LOOKUP) memcpy(out, found, (size_t)(width - 1) * sizeof *out);
+    ds->trims = c.kind != VB_DRAFT_LOOKUP && !fixed;
     ds->planned = true;
     return ds->width - 1;
 }
@@ -559,10 +576,16 @@ static void run_kind(vb__engine *e, int32_t kind, vb__step_seq *const *plan, int
             ds->mtp_broken = ds->mtp_broken || kind == VB_DRAFT_MTP;
             continue;
         }
+        ds->made = plan[k]->drafts;
+        /* A pass over several sequences costs each of them about what it would cost alone, if they share it: no news, unless there is none. */
+        if (n == 1 || d->costs.draft[kind][ds->made + 1] <= 0) vb__costs_observe_draft(&d->costs, kind, ds->made + 1, seconds);
+        if (ds->trims) {
+            int32_t rows = vb__policy_trim(&d->costs, &d->sureness, kind, ds->margins, ds->made);
+            plan[k]->drafts = (d->gate != NULL && rows > 1 ? vb__gate_width(d->gate, rows) : rows) - 1;
+        }
+        ds->width = plan[k]->drafts + 1;
         if (r->stats.draft_kind == VB_DRAFT_NONE || r->stats.draft_width < ds->width) r->stats.draft_width = ds->width;
         r->stats.draft_kind = kind;
-        /* A pass over several sequences costs each of them about what it would cost alone, if they share it: no news, unless there is none. */
-        if (n == 1 || d->costs.draft[kind][ds->width] <= 0) vb__costs_observe_draft(&d->costs, kind, ds->width, seconds);
     }
 }
 
@@ -653,11 +676,23 @@ static vb_err commit_dflash(vb__engine *e, vb__step_seq *plan, int32_t n) {
 /* How often drafts are accepted, for the slot's request and for requests to come. */
 static void observe(vb__drafting *d, const vb__step_seq *s) {
     struct vb__draft_slot *ds = s->slot->draft;
-    if (s->drafts == 0 || ds->kind == VB_DRAFT_NONE) return;
-    vb__acceptance *own = ds->kind == VB_DRAFT_LOOKUP ? &ds->beliefs.lookup[vb__lookup_class(ds->match)] : &ds->beliefs.kind[ds->kind];
-    vb__acceptance *all = ds->kind == VB_DRAFT_LOOKUP ? &d->beliefs.lookup[vb__lookup_class(ds->match)] : &d->beliefs.kind[ds->kind];
+    if (ds->kind == VB_DRAFT_NONE || (s->drafts == 0 && !ds->trims)) return;
+    if (ds->kind == VB_DRAFT_LOOKUP) {
+        int32_t c = vb__lookup_class(ds->match);
+        vb__acceptance_observe_copy(&ds->beliefs.lookup[c], s->drafts, s->accepted);
+        vb__acceptance_observe_copy(&d->beliefs.lookup[c], s->drafts, s->accepted);
+        return;
+    }
+    vb__acceptance *own = &ds->beliefs.kind[ds->kind], *all = &d->beliefs.kind[ds->kind];
     vb__acceptance_observe(own, s->drafts, s->accepted);
     vb__acceptance_observe(all, s->drafts, s->accepted);
+    if (!ds->trims) return;
+    if (s->accepted == s->drafts && s->drafts < ds->made) {
+        float chance = vb__sureness_chance(&d->sureness, ds->kind, s->drafts, ds->margins[s->drafts]);
+        vb__acceptance_guess(own, s->drafts, chance);
+        vb__acceptance_guess(all, s->drafts, chance);
+    }
+    vb__sureness_observe(&d->sureness, ds->kind, ds->margins, ds->made, s->drafts, s->accepted);
 }
 
 void vb__drafting_commit(vb__engine *e, vb__step_seq *plan, int32_t n) {
@@ -677,8 +712,10 @@ void vb__drafting_commit(vb__engine *e, vb__step_seq *plan, int32_t n) {
     }
 }
 
-void vb__drafting_observe(vb__engine *e, int32_t n_seqs, int32_t rows, double draft_s, double verify_s) {
-    if (e->drafting == NULL || n_seqs != 1 || rows > VB_LIMIT_DRAFT_WIDTH) return;
+void vb__drafting_observe(vb__engine *e, int32_t n_seqs, int32_t rows, int32_t tokens, double draft_s, double verify_s) {
+    if (e->drafting == NULL) return;
+    vb__costs_observe_rate(&e->drafting->costs, tokens, draft_s + verify_s);
+    if (n_seqs != 1 || rows > VB_LIMIT_DRAFT_WIDTH) return;
     vb__costs_observe_step(&e->drafting->costs, rows, verify_s);
     e->drafting->costs.total += draft_s + verify_s;
 }

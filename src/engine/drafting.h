@@ -39,8 +39,8 @@ const int32_t *vb__drafting_taps(const struct vb__engine *e, int32_t *n);
 /* plan[i].keep rows of each slot became part of its sequence (the request's fed counts them already); slots without a request are
  * left out. */
 void vb__drafting_commit(struct vb__engine *e, struct vb__step_seq *plan, int32_t n);
-/* Times of a finished step, for the policy. */
-void vb__drafting_observe(struct vb__engine *e, int32_t n_seqs, int32_t rows, double draft_s, double verify_s);
+/* Times of a finished step in which every sequence decoded, for the policy; tokens: that all of them got. */
+void vb__drafting_observe(struct vb__engine *e, int32_t n_seqs, int32_t rows, int32_t tokens, double draft_s, double verify_s);
 /* Name of a kind number ("none", "lookup", "mtp", "dflash", "model", "auto"); widths that the gate declined. */
 const char *vb__draft_kind_name(int32_t kind);
 int32_t vb__drafting_declined(const struct vb__engine *e, int32_t out[16]);

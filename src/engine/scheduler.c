@@ -473,8 +473,12 @@ vb_err vb__engine_step(vb__engine *e, bool *worked, vb_error *err) {
     for (int32_t i = 0; i < n; i++) settle(e, &plan[i]);
     vb__drafting_commit(e, plan, n);
     double t3 = vb__now();
+    int32_t tokens = 0;
+    bool prompts = false;
     for (int32_t i = 0; i < n; i++) {
         vb__req *r = plan[i].slot->req;
+        prompts = prompts || !plan[i].samples || plan[i].known != 1;
+        tokens += plan[i].keep;
         if (r == NULL) continue;
         if (plan[i].samples && plan[i].known == 1) {
             r->stats.draft_s += (t1 - t0) / n;
@@ -483,7 +487,7 @@ vb_err vb__engine_step(vb__engine *e, bool *worked, vb_error *err) {
         }
         if (plan[i].ended) req_done(e, r);
     }
-    vb__drafting_observe(e, n, rows, t1 - t0, t2 - t1);
+    if (!prompts) vb__drafting_observe(e, n, rows, tokens, t1 - t0, t2 - t1);
     e->stats.steps++;
     e->stats.rows += rows;
     return VB_OK;
