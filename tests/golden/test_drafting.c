@@ -39,6 +39,9 @@ static vb_model *open_model(const char *draft, int32_t width) {
     return m;
 }
 
+static const vb_result *predicted; /* what coming requests say that their answers will begin with */
+static int32_t n_predicted;
+
 static void generate(vb_model *m, const prompt *p, float temperature, uint64_t seed, vb_result *r) {
     vb_request q;
     vb_error err;
@@ -48,6 +51,10 @@ static void generate(vb_model *m, const prompt *p, float temperature, uint64_t s
     q.max_tokens = TOKENS;
     q.ignore_eos = true;
     q.hash_logits = true;
+    if (predicted != NULL) {
+        q.prediction = predicted->ids;
+        q.n_prediction = n_predicted;
+    }
     q.sampling = (vb_sampling){.set = VB_SET_TEMPERATURE | VB_SET_SEED | VB_SET_TOP_K | VB_SET_TOP_P,
                                .temperature = temperature, .top_p = 1.0f, .seed = seed};
     vb__engine_clear(m->engine);
@@ -202,6 +209,40 @@ static void gate_goes_on_where_it_stopped(void **state) {
     home_again(old);
 }
 
+/* A block has as many rows as drafts were found, and as its drafter was sure of: that width must have been checked, not the one
+ * that was planned. */
+static void every_width_that_is_verified_was_checked(void **state) {
+    (void)state;
+    char *old = fresh_home();
+    int64_t blocks = 0;
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        vb_model *m = open_model(kinds[k], 0);
+        vb__gate *g = vb__drafting_gate(m->engine);
+        vb__gate_state s;
+        for (int32_t w = 4; w <= 8; w += 4) assert_int_equal(vb__gate_check(g, w, true, &s, NULL), VB_OK);
+        vb__gate_budget(g, 0, 0); /* no others */
+        vb_result guess;
+        generate(m, &prompts[0], 0, 0, &guess);
+        for (int32_t i = 0; i < 4 * PROMPTS; i++) {
+            vb_result r;
+            predicted = i % PROMPTS == 0 ? &guess : NULL; /* lookup then finds the answer, and little of it at its end */
+            n_predicted = 16 + i;
+            generate(m, &prompts[i % PROMPTS], i % PROMPTS == 0 || i % 2 == 0 ? 0.0f : 0.8f, (uint64_t)i, &r);
+            for (int32_t w = 2; w <= 16; w++) {
+                int64_t n = r.proposed_at[w - 2] - (w < 16 ? r.proposed_at[w - 1] : 0);
+                blocks += n;
+                if (n != 0 && vb__gate_get(g, w) != VB_GATE_PASSED) fail_msg("%s: %d blocks of width %d, which was not checked", kinds[k], (int)n, w);
+            }
+            vb_result_fini(&r);
+        }
+        predicted = NULL;
+        vb_result_fini(&guess);
+        vb_model_close(m);
+    }
+    assert_true(blocks > 0);
+    home_again(old);
+}
+
 /* Rounds that want now this width, now that one: both have their answer in the end. */
 static void gate_ends_what_it_began(void **state) {
     (void)state;
@@ -287,6 +328,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(gate_catches_planted_faults),
         cmocka_unit_test(gate_goes_on_where_it_stopped),
         cmocka_unit_test(gate_ends_what_it_began),
+        cmocka_unit_test(every_width_that_is_verified_was_checked),
         cmocka_unit_test(gate_and_requests_share_pages),
         cmocka_unit_test(a_failing_drafter_costs_no_text),
     };
