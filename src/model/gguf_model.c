@@ -447,7 +447,7 @@ static vb_err open_parts(vb__checkpoint *c, const char *path, vb_error *err) {
     VB_TRY(vb__gguf_int(&c->ggufs[0], "split.count", 1, VB_LIMIT_SHARDS, &parts, err));
     VB_TRY(vb__gguf_int(&c->ggufs[0], "split.no", 0, parts - 1, &number, err));
     if (number != 0)
-        return vb__fail(err, VB_E_ARGUMENT, "%s: is part %d of %d, expected the first, which ends in -00001-of-%05d.gguf",
+        return vb__fail(err, VB_E_MISMATCH, "%s: is part %d of %d, expected the first, which ends in -00001-of-%05d.gguf",
                         c->ggufs[0].file, (int)number + 1, (int)parts, (int)parts);
     VB_TRY(vb__gguf_int(&c->ggufs[0], "split.tensors.count", 0, VB_LIMIT_TENSORS, &tensors, err));
     vb__gguf *all = vb__realloc_array(VB_TAG_FORMAT, c->ggufs, (size_t)parts, sizeof *all);

@@ -66,7 +66,7 @@ def encoded(path, add_special):
 def bos(path):
     usual = dict(model='gpt2', tokens=TOKENS, token_type=[3, 3, 1, 1, 1, 1, 1, 1], merges=['a b'], bos_token_id=0, eos_token_id=1)
     for pre, add, want in (('llama-bpe', None, [0, 4]), ('llama-bpe', False, [4]), ('qwen2', None, [4]), ('qwen2', True, [0, 4]),
-                           ('smollm', None, [4]), (None, None, [4])):
+                           ('smollm', None, [4]), ('tekken', None, [0, 4]), (None, None, [4])):
         write(path, pre=pre, add_bos_token=add, **usual)
         expect(f'pre {pre}, add_bos_token {add}', encoded(path, True), want)
         expect(f'pre {pre}, no special tokens', encoded(path, False), [4])

@@ -31,11 +31,12 @@ def safetensors(path, shapes, cut=0, more=b''):
     with open(path, 'wb') as f: f.write(struct.pack('<Q', len(head)) + head + bytes(at - cut) + more)
 
 
-def gguf(path, arch='llama', version=3, kind=0, order='<'):
+def gguf(path, arch='llama', version=3, kind=0, order='<', part=None):
     text = lambda s: struct.pack(order + 'Q', len(s)) + s.encode()
     keys = text('general.architecture') + struct.pack(order + 'I', 8) + text(arch)
+    if part: keys = b''.join(text(k) + struct.pack('<II', 4, v) for k, v in (('split.no', part[0]), ('split.count', part[1])))
     tensor = text('T') + struct.pack(order + 'IQIQ', 1, 256, kind, 0)
-    head = b'GGUF' + struct.pack(order + 'IQQ', version, 1, 1) + keys + tensor
+    head = b'GGUF' + struct.pack(order + 'IQQ', version, 1, 2 if part else 1) + keys + tensor
     with open(path, 'wb') as f: f.write(head + bytes(-len(head) % 32) + bytes(1024))
 
 
@@ -94,6 +95,7 @@ class Cases:
             'FP8, GPTQ, AWQ': lambda: self.config(dict(LLAMA, quantization_config={'quant_method': 'fp8'})),
             'other MLX modes': lambda: self.config(dict(LLAMA, quantization={'mode': 'mxfp4', 'bits': 4, 'group_size': 32})),
             'dynamic or longrope scaling': lambda: self.config(dict(LLAMA, rope_parameters={'rope_type': 'dynamic', 'factor': 2})),
+            'dense families that rotate a part': lambda: self.config(dict(LLAMA, partial_rotary_factor=0.5)),
             'a sliding window in llama or mistral': lambda: self.config(dict(LLAMA, sliding_window=32)),
             'a missing key': self.missing_head_dim,
             'a missing tensor': lambda: self.shaped(lambda s: s.pop('model.layers.1.self_attn.k_proj.weight')),
@@ -109,6 +111,7 @@ class Cases:
             'a type of GGUF that is not listed': lambda: self.gguf(kind=10),
             'GGUF version 1': lambda: self.gguf(version=1),
             'a big-endian GGUF': lambda: self.gguf(order='>'),
+            'a part of a split GGUF that is not the first': lambda: self.gguf(part=(1, 3)),
             'a file that is no GGUF': lambda: shutil.copy(os.path.join(ROOT, 'README.md'), os.path.join(self.dir, 'x.gguf')),
         }[what](), {self.dir: 'MODEL', os.path.join(ROOT, 'models', 'atto-dflash'): 'MODEL', last: 'T'}
 

@@ -773,6 +773,19 @@ static void gguf_gives_the_ids_of_the_json(void **state) {
     vb__ids_fini(&a);
     vb__ids_fini(&b);
     vb__tokenizer_destroy(g);
+    static const char *const known[] = {
+        "qwen2", "deepseek-r1-qwen", "megrez", "stablelm2", "hunyuan", "qwen35", "llama-bpe", "llama3", "llama-v3", "falcon3",
+        "pixtral", "smaug-bpe", "glm4", "chatglm-bpe", "dbrx", "gpt-4o", "llama4", "o200k", "tekken", "gpt-2", "default", "phi-2",
+        "mpt", "olmo", "roberta-bpe", "jina-es", "jina-de", "smollm", "starcoder", "refact", "command-r", "codeshell",
+        "deepseek-llm", "deepseek-coder", "deepseek-v3"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        v.pre = known[i];
+        if (vb__tokenizer_from_gguf(&v, &g, &err) != VB_OK) fail_msg("%s: %s", known[i], err.text);
+        vb__ids words = encode(g, "abc \xe2\x84\xaa \xe1\xbf\x93 12", 14, NULL); /* two of the letters change in NFC */
+        assert_true(words.len > 0);
+        vb__ids_fini(&words);
+        vb__tokenizer_destroy(g);
+    }
     v.pre = "no-such";
     assert_int_equal(vb__tokenizer_from_gguf(&v, &g, &err), VB_E_UNSUPPORTED);
     v.pre = NULL;
