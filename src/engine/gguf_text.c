@@ -1,6 +1,7 @@
 #include "engine/gguf_text.h"
 #include "base/alloc.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include <string.h>
 
 /* A short string key as a C string; NULL when absent. */
@@ -22,6 +23,17 @@ static vb_err id_of(const vb__gguf *g, const char *key, size_t n_tokens, int32_t
     *out = VB_NO_TOKEN;
     if (vb__gguf_find(g, key) == NULL) return VB_OK;
     return vb__gguf_i32(g, key, 0, (int32_t)n_tokens - 1, out, err);
+}
+
+/* An id that nothing depends on: files are about that name one beyond the vocabulary, or -1. */
+static vb_err idle_id_of(const vb__gguf *g, const char *key, size_t n_tokens, int32_t *out, vb_error *err) {
+    int64_t id;
+    *out = VB_NO_TOKEN;
+    if (vb__gguf_find(g, key) == NULL) return VB_OK;
+    VB_TRY(vb__gguf_int(g, key, INT64_MIN, INT64_MAX, &id, err));
+    if (id >= 0 && id < (int64_t)n_tokens) *out = (int32_t)id;
+    else vb__log(VB_LOG_WARN, "load", "file=%s %s=%lld: is no token, left out", g->file, key, (long long)id);
+    return VB_OK;
 }
 
 static vb_err flag_of(const vb__gguf *g, const char *key, bool fallback, bool *out, vb_error *err) {
@@ -81,7 +93,7 @@ vb_err vb__gguf_tokenizer(const vb__gguf *g, vb__tokenizer **out, vb_error *err)
     VB_TRY_OUT(id_of(g, KEY("eot_token_id"), v.n_tokens, &v.eot, err));
     VB_TRY_OUT(id_of(g, KEY("eom_token_id"), v.n_tokens, &v.eom, err));
     VB_TRY_OUT(id_of(g, KEY("unknown_token_id"), v.n_tokens, &v.unk, err));
-    VB_TRY_OUT(id_of(g, KEY("padding_token_id"), v.n_tokens, &v.pad, err));
+    VB_TRY_OUT(idle_id_of(g, KEY("padding_token_id"), v.n_tokens, &v.pad, err));
     bool sentencepiece = v.model != NULL && strcmp(v.model, "llama") == 0;
     VB_TRY_OUT(flag_of(g, KEY("add_bos_token"), sentencepiece || vb__gguf_pre_adds_bos(v.pre), &v.add_bos, err));
     VB_TRY_OUT(flag_of(g, KEY("add_eos_token"), false, &v.add_eos, err));

@@ -346,6 +346,34 @@ static vb_err parse_qwen3_5(cfg *c) {
 
 /* ---- Llama, Qwen 2, Qwen 3 ------------------------------------------------------------------------------ */
 
+/* llama has no windows; one that use_sliding_window switches off is left over from another family. mistral's window is that
+ * of every layer. */
+static vb_err llama_layers(cfg *c) {
+    vb__model_config *m = c->m;
+    const char *type;
+    bool use;
+    json_t *list;
+    VB_TRY(vb__json_string(c->top, "model_type", &type, c->err));
+    VB_TRY(vb__json_i32_or(c->in, "sliding_window", 1, VB_LIMIT_CONTEXT, 0, &m->sliding_window, c->err));
+    if (strcmp(type, "mistral") != 0) {
+        VB_TRY(vb__json_bool_or(c->in, "use_sliding_window", true, &use, c->err));
+        if (use && m->sliding_window > 0)
+            return vb__fail(c->err, VB_E_UNSUPPORTED, "%ssliding_window: is set, expected null for this architecture", c->in.where);
+        m->sliding_window = 0;
+    }
+    vb__layer_type all = m->sliding_window > 0 ? VB_LAYER_SLIDING : VB_LAYER_FULL;
+    VB_TRY(vb__json_array_or(c->in, "layer_types", VB_LIMIT_LAYERS, &list, c->err));
+    if (list != NULL) VB_TRY(layer_list(c, list));
+    for (int32_t i = 0; i < m->layers; i++) {
+        if (list != NULL && m->layer_type[i] != all)
+            return vb__fail(c->err, VB_E_UNSUPPORTED, "%slayer_types[%d]: is \"%s\", expected %s_attention %s", c->in.where, i,
+                            json_string_value(json_array_get(list, (size_t)i)), all == VB_LAYER_FULL ? "full" : "sliding",
+                            all == VB_LAYER_FULL ? "as there is no sliding_window" : "as sliding_window is set");
+        m->layer_type[i] = (uint8_t)all;
+    }
+    return VB_OK;
+}
+
 static vb_err parse_dense(cfg *c) {
     vb__model_config *m = c->m;
     VB_TRY(common(c, false));
@@ -370,17 +398,7 @@ static vb_err parse_dense(cfg *c) {
     }
     if (m->arch == VB_ARCH_LLAMA) {
         VB_TRY(vb__json_bool_or(c->in, "mlp_bias", false, &m->mlp_bias, c->err));
-        json_t *list = NULL, *window = vb__json_get(c->in, "sliding_window");
-        VB_TRY(vb__json_array_or(c->in, "layer_types", VB_LIMIT_LAYERS, &list, c->err));
-        if (window != NULL)
-            return vb__fail(c->err, VB_E_UNSUPPORTED, "%ssliding_window: is set, expected null for this architecture",
-                            c->in.where);
-        for (int32_t i = 0; i < m->layers; i++) m->layer_type[i] = VB_LAYER_FULL;
-        if (list != NULL) {
-            VB_TRY(layer_list(c, list));
-            VB_TRY(refuse_layer(c, VB_LAYER_LINEAR, "linear_attention"));
-            VB_TRY(refuse_layer(c, VB_LAYER_SLIDING, "sliding_attention"));
-        }
+        VB_TRY(llama_layers(c));
     } else {
         VB_TRY(sliding(c));
     }

@@ -72,6 +72,16 @@ def bos(path):
         expect(f'pre {pre}, no special tokens', encoded(path, False), [4])
 
 
+def padding(path):
+    """A padding id that is no token is left out with a word; an end token that is none is an error."""
+    usual = dict(model='gpt2', pre='qwen2', tokens=TOKENS, token_type=[3, 3, 1, 1, 1, 1, 1, 1], merges=['a b'], eos_token_id=1)
+    for bad in (8, 4294967295):
+        write(path, padding_token_id=bad, **usual)
+        expect(f'padding {bad}', encoded(path, True), [4])
+    write(path, **dict(usual, eos_token_id=8))
+    expect('eos 8', run('run', '-m', path, '--ids', '2', '-n', '1')[0], 3)
+
+
 def dummy(path):
     """Real tensors beside words that stand for nothing, as test models have them."""
     merges = 'x.gguf: tokenizer.ggml.merges[0]: "a c" has a part that is not a token'
@@ -114,6 +124,7 @@ def rope(path):
 with tempfile.TemporaryDirectory() as folder:
     path = os.path.join(folder, 'x.gguf')
     bos(path)
+    padding(path)
     dummy(path)
     rope(path)
     template(path)

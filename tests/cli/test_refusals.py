@@ -96,7 +96,7 @@ class Cases:
             'other MLX modes': lambda: self.config(dict(LLAMA, quantization={'mode': 'mxfp4', 'bits': 4, 'group_size': 32})),
             'dynamic or longrope scaling': lambda: self.config(dict(LLAMA, rope_parameters={'rope_type': 'dynamic', 'factor': 2})),
             'dense families that rotate a part': lambda: self.config(dict(LLAMA, partial_rotary_factor=0.5)),
-            'a sliding window in llama or mistral': lambda: self.config(dict(LLAMA, sliding_window=32)),
+            'a sliding window in llama': lambda: self.config(dict(LLAMA, sliding_window=32)),
             'a missing key': self.missing_head_dim,
             'a missing tensor': lambda: self.shaped(lambda s: s.pop('model.layers.1.self_attn.k_proj.weight')),
             'one too many': lambda: self.shaped(lambda s: s.update({'model.layers.2.extra': [3]})),

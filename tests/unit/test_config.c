@@ -193,7 +193,21 @@ static void dense_families_are_read(void **state) {
     assert_true(m.attention_bias && m.o_bias && !m.mlp_bias);
     m = good_edit(llama, "mlp_bias", "true");
     assert_true(m.mlp_bias);
-    refused(llama, "sliding_window", "4096", "sliding_window");
+    refused(llama, "sliding_window", "4096", "sliding_window: is set, expected null");
+    refused(llama, "layer_types", "[\"full_attention\",\"sliding_attention\",\"full_attention\"]",
+            "layer_types[1]: is \"sliding_attention\", expected full_attention as there is no sliding_window");
+    char *off = edited(llama, "use_sliding_window", "false"); /* left over from another family */
+    m = good_edit(off, "sliding_window", "4096");
+    assert_true(m.sliding_window == 0 && m.layer_type[2] == VB_LAYER_FULL);
+    free(off);
+    char *mistral = edited(llama, "model_type", "\"mistral\"");
+    m = good_edit(mistral, "sliding_window", "null");
+    assert_true(m.sliding_window == 0 && m.layer_type[0] == VB_LAYER_FULL);
+    char *window = edited(mistral, "sliding_window", "4096");
+    m = good_edit(window, "use_sliding_window", "false"); /* which the stock implementation of mistral does not read */
+    assert_true(m.sliding_window == 4096 && m.layer_type[0] == VB_LAYER_SLIDING && m.layer_type[2] == VB_LAYER_SLIDING);
+    refused(window, "layer_types", "[\"sliding_attention\",\"full_attention\",\"full_attention\"]", "layer_types[1]: is \"full_attention\"");
+    free(mistral), free(window);
     refused(llama, "num_attention_heads", "5", "head_dim: is missing, expected it as hidden_size 96");
     m = good(qwen3);
     assert_int_equal(m.head_dim, 128);
