@@ -13,6 +13,7 @@
 enum {
     LEAST_ROWS = 4, /* int8 rows from which tiles pay */
     AHEAD = 3,      /* segments between a product and its chain */
+    SOON = 3,       /* segments from asking for the input of a product to it: the stream of weights pushes input out of L1 */
     EARLY = 3,      /* segments between unpacking and product: a tile load waits until the stores have left the core */
     RING = 4,       /* slots of unpacked segments, and of products; AHEAD + 1 and EARLY + 1 at least. L1 is small. */
     TILE = 1024,    /* bytes of a tile */
@@ -90,6 +91,7 @@ typedef struct step {
     const int32_t *sums;
     int32_t nb;
     const uint8_t *far, *near; /* lines to ask for into L2 and L1, if any */
+    const uint8_t *input;      /* and of the input of a coming segment, which the stream of weights pushes out of L1 */
 } step;
 
 /* (float)v of 16 dots. With 8-bit activations |v| < 2^22, so 1.5 * 2^23 + v is a float whose last bits are v: two
@@ -107,8 +109,8 @@ VB_INLINE __m512 to_float(int planes, const uint8_t *product) {
 #define ASK(hint, p, v) __asm__ volatile("prefetch" hint " %1" : "+v"(v) : "m"(*(const uint8_t(*)[64])(p)))
 #define PIN(v) __asm__ volatile("" : "+v"(v))
 
-VB_INLINE void run_step(int R, int planes, int seg, int has_bias, int unpacks, int far_lines, int near_lines, const step *t,
-                        const scales *s, __m512 *acc) {
+VB_INLINE void run_step(int R, int planes, int seg, int has_bias, int unpacks, int far_lines, int near_lines, int input_lines,
+                        const step *t, const scales *s, __m512 *acc) {
     const int parts = unpacks ? seg / 8 : 0;
     /* With two planes the sum belongs to 256 * hi + lo, so that taking it from lo is enough. */
     if (__builtin_expect(s->offset != 0, 0))
@@ -130,6 +132,8 @@ VB_INLINE void run_step(int R, int planes, int seg, int has_bias, int unpacks, i
         for (int i = r * far_lines / R; i < (r + 1) * far_lines / R; i++) ASK("t1", t->far + i * 64, acc[r]);
 #pragma GCC unroll 8
         for (int i = r * near_lines / R; i < (r + 1) * near_lines / R; i++) ASK("t0", t->near + i * 64, acc[r]);
+#pragma GCC unroll 8
+        for (int i = r * input_lines / R; i < (r + 1) * input_lines / R; i++) ASK("t0", t->input + i * 64, acc[r]);
     }
 }
 
@@ -233,12 +237,13 @@ VB_INLINE void stream(int R, int planes, int seg, int bits, const vb__linear_q_a
                     NEXT_PRODUCT(done + AHEAD, at + AHEAD);
                     t.far = panel + at[FIRST + FAR(LINES * 64)].codes;
                     t.near = panel + at[FIRST + NEAR(LINES * 64)].codes;
+                    t.input = (const uint8_t *)a + at[AHEAD + SOON].a;
                     t.product = products + (done & (RING - 1)) * product_slot;
                     t.dd = dd + at->dd;
                     t.sums = sums + at->dd / 2;
                     s.at = panel + at->scales;
-                    if (s.has_bias) run_step(R, planes, seg, 1, bits == 4, LINES, LINES, &t, &s, acc);
-                    else run_step(R, planes, seg, 0, bits == 4, LINES, LINES, &t, &s, acc);
+                    if (s.has_bias) run_step(R, planes, seg, 1, bits == 4, LINES, LINES, R * planes * seg / 64, &t, &s, acc);
+                    else run_step(R, planes, seg, 0, bits == 4, LINES, LINES, R * planes * seg / 64, &t, &s, acc);
                 }
                 add_slice(R, first == 0, acc, totals + i * (TILE / 4));
             }
@@ -325,8 +330,8 @@ VB_INLINE void blocks(int planes, int seg, int bits, const vb__linear_q_args *g,
                     }
                     sc.at = vb__qslice_scales(&s, i);
                     t.product = products + done * (planes * TILE);
-                    if (sc.has_bias) run_step(16, planes, seg, 1, 0, 0, 16 * planes * seg / 64, &t, &sc, acc);
-                    else run_step(16, planes, seg, 0, 0, 0, 16 * planes * seg / 64, &t, &sc, acc);
+                    if (sc.has_bias) run_step(16, planes, seg, 1, 0, 0, 16 * planes * seg / 64, 0, &t, &sc, acc);
+                    else run_step(16, planes, seg, 0, 0, 0, 16 * planes * seg / 64, 0, &t, &sc, acc);
                     t.near += (int64_t)soon_nb * planes * seg;
                     done = (done + 1) & (RING - 1);
                     t.dd += 2 * nb;
