@@ -21,7 +21,7 @@ typedef struct vb__draft_vocab vb__draft_vocab;
 
 enum {
     VB_DRAFT_VOCAB_LEAST = 8192,  /* ids of the smallest vocabulary that is cut */
-    VB_DRAFT_VOCAB_KNOWN = 512,   /* tokens counted before P is anything but all, and */
+    VB_DRAFT_VOCAB_KNOWN = 128,   /* tokens counted before P is anything but all, and */
     VB_DRAFT_VOCAB_HALVE = 16384, /*   when they are halved */
     VB_DRAFT_VOCAB_LEARNED = -1   /* for vb__draft_vocab_set */
 };
