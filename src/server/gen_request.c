@@ -369,6 +369,10 @@ void vb__gen_fini(vb__gen *g) {
 
 /* ---- The prompt --------------------------------------------------------------------------------------------------------- */
 
+vb_err vb__gen_without(vb_err code, const char *field, const char *expected, vb_error *err) {
+    return code == VB_E_NOT_FOUND ? vb__fail(err, code, "%s: %s", field, expected) : code;
+}
+
 vb_err vb__gen_render(const json_t *root, const vb_model *m, char **text, int32_t **ids, int32_t *count, vb_error *err) {
     const vb__json_at at = {root, ""};
     json_t *messages, *tools, *kwargs;
@@ -384,14 +388,15 @@ vb_err vb__gen_render(const json_t *root, const vb_model *m, char **text, int32_
                                                                  : vb_apply_template(m, json, NULL, kw, prompt, text, ids, count, err);
     free(json);
     free(kw);
-    return code;
+    return vb__gen_without(code, "messages", "this model has no chat template or no tokenizer, expected a prompt for /v1/completions", err);
 }
 
 static vb_err one_prompt(vb__gen *g, const vb_model *m, const json_t *v, vb_error *err) {
     vb__gen_prompt *p = &g->prompts[g->n_prompts];
     char is[80];
     if (json_is_string(v)) {
-        VB_TRY(vb_tokenize(m, json_string_value(v), json_string_length(v), true, true, true, &p->ids, &p->count, err));
+        vb_err code = vb_tokenize(m, json_string_value(v), json_string_length(v), true, true, true, &p->ids, &p->count, err);
+        VB_TRY(vb__gen_without(code, "prompt", "is a text and this model has no tokenizer, expected token ids", err));
         g->n_prompts++;
         if (p->count == 0) return vb__fail(err, VB_E_ARGUMENT, "prompt: is empty, expected at least one token");
         return VB_OK;
@@ -425,7 +430,7 @@ static vb_err predict(vb__gen *g, const vb_model *m, vb_error *err) {
     }
     vb_err code = vb_tokenize(m, vb__buffer_str(&b), b.len, false, false, false, &g->predicted.ids, &g->predicted.count, err);
     vb__buffer_fini(&b);
-    VB_TRY(code);
+    VB_TRY(vb__gen_without(code, "prediction", "is a text and this model has no tokenizer, expected none", err));
     g->request.prediction = g->predicted.ids;
     g->request.n_prediction = g->predicted.count < VB_GEN_PREDICTION_MAX ? g->predicted.count : VB_GEN_PREDICTION_MAX;
     return VB_OK;

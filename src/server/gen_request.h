@@ -39,6 +39,9 @@ VB_MUST_USE vb_err vb__gen_prompts(vb__gen *g, const vb_model *m, vb_error *err)
 void vb__gen_forget(vb__gen *g);
 void vb__gen_fini(vb__gen *g);
 
+/* code, with the error of a model without tokenizer or template (VB_E_NOT_FOUND, which names its files) as one of the field. */
+vb_err vb__gen_without(vb_err code, const char *field, const char *expected, vb_error *err);
+
 /* Text of a conversation (/apply-template), or its ids; text or ids may be NULL. */
 VB_MUST_USE vb_err vb__gen_render(const json_t *root, const vb_model *m, char **text, int32_t **ids, int32_t *count, vb_error *err);
 

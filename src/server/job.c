@@ -85,6 +85,7 @@ static void count_job(vb__job *j) {
         if (j->n_runs > 0) vb__metrics_count(&m->prompt_tokens, (uint64_t)j->gen.prompts[i].count);
     for (int32_t i = 0; i < j->n_runs; i++) {
         const vb__run *r = &j->runs[i];
+        vb__metrics_count(&m->finished[!r->done || r->failed ? 3 : r->result.finish], 1);
         if (!r->done || r->failed) continue;
         if (r->index % j->gen.n == 0) vb__metrics_count(&m->cached_tokens, (uint64_t)r->result.cached_tokens);
         vb__metrics_count(&m->output_tokens, (uint64_t)r->result.count);

@@ -93,6 +93,13 @@ typedef struct vb__job {
     bool has_seed;
 } vb__job;
 
+/* A connection, from being accepted to being closed. */
+typedef struct vb__client {
+    struct vb__client *next, *prev; /* in server.clients */
+    int fd;
+    double slow_at; /* when to close it because its request is not complete; 0: nothing is waited for, or it was closed */
+} vb__client;
+
 typedef struct vb__server {
     vb_model *model;
     vb_model_info info;
@@ -109,6 +116,7 @@ typedef struct vb__server {
     atomic_bool draining;
     pthread_mutex_t lock;         /* guards what follows */
     pthread_cond_t wake;
+    vb__client *clients;          /* and what they point to */
     vb__job *jobs;
     int32_t n_jobs;
     uint64_t serial;
@@ -152,6 +160,8 @@ void vb__models_json(const vb__server *s, const char *only, vb__buffer *b); /* o
 
 /* ---- http.c ---- */
 VB_MUST_USE vb_err vb__http_start(vb__server *s, int listen_fd, vb_error *err);
+/* Closes connections whose request takes too long to arrive. The main thread, now and then. */
+void vb__http_close_slow(vb__server *s, double now);
 const char *vb__route_name(vb__route_id r);
 
 #endif

@@ -41,6 +41,9 @@ void vb__metrics_write(const vb__metrics *m, const vb_async_stats *s, int32_t co
     for (int i = 1; i < 6; i++) vb__buffer_printf(b, "verbatim_requests_total{status=\"%dxx\"} %llu\n", i, get(&m->requests[i]));
     one(b, "requests_cancelled_total", "counter", "Requests whose client went away, or did not read, before the answer's end.", (long long)get(&m->cancelled));
     one(b, "requests_refused_total", "counter", "Requests refused because the queue was full.", (long long)get(&m->refused));
+    static const char *const ends[] = {"stop", "length", "cancelled", "error"};
+    head(b, "answers_total", "counter", "Answers that ended, by how they did; n of one request are n.");
+    for (int i = 0; i < 4; i++) vb__buffer_printf(b, "verbatim_answers_total{finish=\"%s\"} %llu\n", ends[i], get(&m->finished[i]));
     one(b, "prompt_tokens_total", "counter", "Tokens of prompts, cached ones included.", (long long)get(&m->prompt_tokens));
     one(b, "cached_tokens_total", "counter", "Tokens of prompts that were not run again.", (long long)get(&m->cached_tokens));
     one(b, "output_tokens_total", "counter", "Tokens of answers.", (long long)get(&m->output_tokens));

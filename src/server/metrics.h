@@ -15,6 +15,7 @@ typedef struct vb__histogram {
 typedef struct vb__metrics {
     atomic_ullong requests[6];  /* by hundred of the status */
     atomic_ullong cancelled, refused; /* ended by the client; 429 */
+    atomic_ullong finished[4];  /* answers: stop, length, cancelled, error */
     atomic_ullong prompt_tokens, cached_tokens, output_tokens, drafted_tokens, accepted_tokens;
     vb__histogram queue, prefill, first_token, per_token, total;
 } vb__metrics;

@@ -34,7 +34,8 @@ static vb_err tokenize(vb__job *j, const json_t *root, vb__buffer *b, vb_error *
         const json_t *text = vb__json_get(at, key);
         char is[80];
         if (!json_is_string(text)) return vb__fail(err, VB_E_ARGUMENT, "%s: %s, expected a text", key, vb__json_is(text, is, sizeof is));
-        VB_TRY(vb_tokenize(m, json_string_value(text), json_string_length(text), special, true, add, &ids, &count, err));
+        vb_err code = vb_tokenize(m, json_string_value(text), json_string_length(text), special, true, add, &ids, &count, err);
+        VB_TRY(vb__gen_without(code, key, "this model has no tokenizer", err));
     }
     vb__buffer_puts(b, "{\"tokens\":[");
     for (int32_t i = 0; i < count; i++) vb__buffer_printf(b, i > 0 ? ",%d" : "%d", ids[i]);
@@ -59,6 +60,7 @@ static vb_err detokenize(vb__job *j, const json_t *root, vb__buffer *b, vb_error
         else ids[i] = (int32_t)id;
     }
     if (code == VB_OK) code = vb_detokenize(j->server->model, ids, (int32_t)n, false, &text, &len, err);
+    code = vb__gen_without(code, "tokens", "this model has no tokenizer", err);
     if (code == VB_OK) {
         vb__buffer_puts(b, "{\"content\":");
         vb__jw_string(b, text, len);
@@ -122,6 +124,7 @@ static vb_err hand_in(vb__job *j, vb_error *err) {
         pthread_mutex_lock(&j->lock);
         if (j->gone) code = vb__fail(err, VB_E_CANCELLED, "the client is gone");
         if (code == VB_OK) code = vb_async_submit(j->server->async, o, n, calls, &s, err);
+        code = vb__gen_without(code, "stop", "this model has no tokenizer, expected none", err);
         if (code == VB_OK) {
             j->seed = s.seed;
             j->has_seed = true;

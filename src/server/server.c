@@ -178,6 +178,7 @@ static void main_loop(vb__server *s, int signals) {
         if (now - beat >= 0.25) {
             beat = now;
             each_job(s, vb__job_heartbeat);
+            vb__http_close_slow(s, now);
         }
         if (stops > 0 && forced == 0 && (stops > 1 || now > until)) {
             forced = now;

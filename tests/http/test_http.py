@@ -520,6 +520,24 @@ class Ends(unittest.TestCase):
             self.assertEqual(s.stop(), 0)
             for c in socks: c.close()
 
+    def test_without_tokenizer(self):
+        """Token ids are answered; text is 400 naming the field, and nothing names the server's files."""
+        folder = os.path.join(os.environ.get('VERBATIM_SHARED') or os.path.join(os.path.dirname(os.path.abspath(__file__)), '../../../shared'), 'fixtures/tiny/qwen35')
+        if not os.path.isdir(folder): self.skipTest('no shared folder')
+        s = Server(PROGRAM, '-m', folder, ctx='128')
+        try:
+            ids = {'prompt': [1, 2], 'max_tokens': 3, 'ignore_eos': True}
+            st, _, b = s.post(TEXT, {**ids, 'logprobs': 1})
+            self.assertEqual((st, b['choices'][0]['text'], len(b['choices'][0]['logprobs']['tokens'])), (200, '', 3))
+            for path, body, param in ((CHAT, chat(), 'messages'), (TEXT, {'prompt': 'a'}, 'prompt'), (TEXT, {**ids, 'stop': 'x'}, 'stop'), ('/apply-template', {'messages': HI}, 'messages'),
+                                      (TEXT, {**ids, 'prediction': {'type': 'content', 'content': 'a'}}, 'prediction'), ('/tokenize', {'content': 'a'}, 'content'),
+                                      ('/tokenize', {'messages': HI}, 'messages'), ('/detokenize', {'tokens': [1]}, 'tokens')):
+                st, _, b = s.post(path, body)
+                self.assertEqual((st, b['error']['param']), (400, param), b)
+                self.assertNotIn('/fixtures', b['error']['message'])
+        finally:
+            self.assertEqual(s.stop(), 0)
+
     def test_log(self):
         """A line for each request: the time, the id, what it cost, how it ended, who left."""
         s = Server(PROGRAM, '--parallel', '2')
@@ -537,6 +555,7 @@ class Ends(unittest.TestCase):
             end = time.time() + 20
             while s.metric('requests_cancelled_total') < 3 and time.time() < end: time.sleep(0.05)
             self.assertEqual(s.metric('requests_cancelled_total'), 3)
+            self.assertEqual([s.metric('answers_total{finish="%s"}' % f) for f in ('stop', 'length', 'cancelled', 'error')], [0, 1, 2, 0])
         finally:
             self.assertEqual(s.stop(), 0)
         lines = [x for x in s.log().splitlines() if ' area=request ' in x]

@@ -3,7 +3,7 @@
 whose clients leave at random. Standard library only.
 
 usage: test_load.py PROGRAM [short|full]      short: 16 requests and 120 clients; full: 64 and 1,000"""
-import json, os, random, sys, time, unittest
+import json, os, random, socket, sys, time, unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from serving import Server, in_parallel, text_of
 
@@ -92,6 +92,50 @@ class Load(unittest.TestCase):
         finally:
             code = s.p.poll()
             self.assertIsNone(code, 'the server ended')
+            self.assertEqual(s.stop(), 0)
+
+    def test_slow_senders(self):
+        """Who sends a byte now and then does not keep a connection: 75 s for headers, 75 s more and 16 KiB a second for a body."""
+        if not FULL: self.skipTest('takes 80 s')
+        head = b'GET /health HTTP/1.1\r\nHost: localhost\r\nX: '
+        body = b'POST /%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10000000\r\n\r\n{'
+        s = Server(PROGRAM, '--parallel', '2')
+        try:
+            def connect(data):
+                c = socket.create_connection((s.host, s.port), 20)
+                c.sendall(data)
+                return c
+            slow = [connect(d) for d in (head, body % b'tokenize', body % b'nothing') * 5]
+            quick = connect(body % b'tokenize') # 40 KiB a second
+            stream = s.start(TEXT, {'prompt': 'a', 'max_tokens': 2000, 'ignore_eos': True, 'stream': True, 'logprobs': 20})
+            start, ended = time.time(), {}
+            last = start
+            while len(ended) < len(slow) and time.time() - start < 120:
+                if time.time() - last > 20: self.skipTest('the machine stood still')
+                last = time.time()
+                for c in slow:
+                    if c in ended: continue
+                    try:
+                        c.send(b' ')
+                        c.setblocking(False)
+                        if c.recv(1) == b'': raise ConnectionError
+                    except BlockingIOError: pass
+                    except OSError: ended[c] = time.time() - start
+                quick.sendall(b' ' * 40960)
+                time.sleep(1)
+            self.assertEqual(len(ended), len(slow))
+            self.assertGreater(min(ended.values()), 70)
+            quick.setblocking(False)
+            with self.assertRaises(BlockingIOError): quick.recv(1)
+            stream.settimeout(60) # who answers is not asked to hurry
+            got = b''
+            while b'[DONE]' not in got[-100:]:
+                more = stream.recv(65536)
+                self.assertTrue(more)
+                got = got[-100:] + more
+            self.assertEqual(s.get('/health')[0], 200)
+            for c in (*slow, quick, stream): c.close()
+        finally:
             self.assertEqual(s.stop(), 0)
 
 
