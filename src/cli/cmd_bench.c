@@ -40,7 +40,7 @@ static const vb__opt g_opts[] = {
      "Measure the drafters against plain decode instead, on built-in prompts, each arm interleaved with "
      "plain runs"},
     {"draft-width", 0, VB_OPT_INT, "N", AT(draft_width), 2, 16, NULL,
-     "With --draft: only blocks of N rows; default 2, 4, 8 and 16"},
+     "With --draft: only blocks of N rows; default 2, 4, 8, 16 and the width that the policy chooses (0)"},
     {"tokens", 0, VB_OPT_INT, "N", AT(tokens), 1, 4096, NULL, "With serve: tokens of each answer; default 128"},
     {"json", 0, VB_OPT_FLAG, NULL, AT(json), 0, 0, NULL, "Print one JSON object"},
     {0}};
