@@ -101,16 +101,24 @@ static void wanted_by(vb__server *s, struct MHD_Connection *c, double when, doub
     if (k == NULL) return;
     pthread_mutex_lock(&s->lock);
     k->slow_at = more > 0 ? k->slow_at + more : when;
+    k->ended = false;
     pthread_mutex_unlock(&s->lock);
 }
 
 void vb__http_close_slow(vb__server *s, double now) {
     pthread_mutex_lock(&s->lock);
-    for (vb__client *k = s->clients; k != NULL; k = k->next)
-        if (k->slow_at > 0 && now > k->slow_at) {
+    for (vb__client *k = s->clients; k != NULL; k = k->next) {
+        if (k->slow_at <= 0) continue;
+        /* The client's end, in the middle of a request: libmicrohttpd overlooks one that came together with bytes (see peer_ended). Twice, because it
+         * may be at work on the last of them. */
+        char byte;
+        bool ended = recv(k->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+        if (now > k->slow_at || (ended && k->ended)) {
             k->slow_at = 0;
-            (void)shutdown(k->fd, SHUT_RDWR); /* libmicrohttpd sees the end and closes it */
+            (void)shutdown(k->fd, SHUT_RDWR); /* libmicrohttpd sees this and closes it */
         }
+        k->ended = ended;
+    }
     pthread_mutex_unlock(&s->lock);
 }
 

@@ -98,6 +98,7 @@ typedef struct vb__client {
     struct vb__client *next, *prev; /* in server.clients */
     int fd;
     double slow_at; /* when to close it because its request is not complete; 0: nothing is waited for, or it was closed */
+    bool ended;     /* its end was seen, and what stood before it is read */
 } vb__client;
 
 typedef struct vb__server {

@@ -375,7 +375,11 @@ class Http(unittest.TestCase):
                 self.assertLess(self.s.metric('connections'), before + 10)
         # in the middle of headers and of a body
         for part in (b'POST /v1/completions HT', b'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"pro'):
-            with socket.create_connection((self.s.host, self.s.port), 10) as s: s.sendall(part)
+            for _ in range(30):
+                with socket.create_connection((self.s.host, self.s.port), 10) as s: s.sendall(part)
+        end = time.time() + 30 # of 75 s, after which silence ends
+        while self.s.metric('connections') > before and time.time() < end: time.sleep(0.05)
+        self.assertLessEqual(self.s.metric('connections'), before)
         self.assertEqual(self.s.get('/health')[0], 200)
 
     def test_long_answer(self):
