@@ -541,6 +541,7 @@ int32_t vb__drafting_plan(vb__engine *e, vb__slot *s, int32_t *out, int32_t max)
     ds->match = match;
     if (c.kind == VB_DRAFT_LOOKUP) memcpy(out, found, (size_t)(width - 1) * sizeof *out);
     ds->trims = c.kind != VB_DRAFT_LOOKUP && !fixed;
+    ds->made = 0;
     ds->planned = true;
     return ds->width - 1;
 }
