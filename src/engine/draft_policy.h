@@ -15,8 +15,7 @@ typedef struct vb__acceptance {
 } vb__acceptance;
 
 /* Acceptance by how sure the drafter was: by place in the block (0, 1, 2, 3 and more) and by the margin of its choice over the
- * second best (sampler.h). That says far more than the place alone: of an MTP head's first drafts, 20% are right below 0.5 and
- * 99% above 6. Per engine: it is a property of the drafter. */
+ * second best (sampler.h), which says far more than the place alone. Per engine: it is a property of the drafter. */
 enum { VB_DRAFT_PLACES = 4, VB_MARGIN_CLASSES = 9 };
 typedef struct vb__draft_sureness {
     float rate[VB_DRAFT_KINDS][VB_DRAFT_PLACES][VB_MARGIN_CLASSES];
