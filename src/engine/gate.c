@@ -1,17 +1,18 @@
 #include "engine/gate.h"
 #include "base/alloc.h"
+#include "base/build_id.h"
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "engine/engine.h"
-#include "engine/home.h"
+#include "engine/memo.h"
 #include "engine/tuned.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
-enum { PREFILL = 96, PIECE = 16, CHAIN = 48, MEMO_MAX = 1 << 20 };
+enum { PREFILL = 96, PIECE = 16, CHAIN = 48 };
 static const char memo_name[] = "gate.memo";
 static const double chain_cheap = 0.5; /* seconds that making a chain again may cost: then its memory is given back */
 static const double memory_wait = 1;   /* seconds before a check that found no memory is tried again */
@@ -63,22 +64,25 @@ static bool any_fault(void) {
     return false;
 }
 
-/* Lines "KEY WIDTH passed|declined"; the last one of a key and width counts. Anything else is skipped. */
+bool vb__gate_memo_parse(const char *rest, int32_t *width, vb__gate_state *state) {
+    int w, used = 0;
+    if (sscanf(rest, "%2d%n", &w, &used) != 1 || rest[0] < '1' || rest[0] > '9' || w < 2 || w > VB_LIMIT_DRAFT_WIDTH) return false;
+    bool passed = strcmp(rest + used, " passed") == 0;
+    if (!passed && strcmp(rest + used, " declined") != 0) return false;
+    *width = w;
+    *state = passed ? VB_GATE_PASSED : VB_GATE_DECLINED;
+    return true;
+}
+
+static void memo_line(void *user, const char *rest) {
+    vb__gate *g = user;
+    int32_t width;
+    vb__gate_state state;
+    if (vb__gate_memo_parse(rest, &width, &state)) g->memo[width] = state;
+}
+
 static void memo_read(vb__gate *g) {
-    char path[4096], line[512];
-    if (!vb__home_path(memo_name, path, sizeof path)) return;
-    FILE *f = fopen(path, "re");
-    if (f == NULL) return;
-    size_t key = strlen(g->key), total = 0;
-    while (fgets(line, sizeof line, f) != NULL && (total += strlen(line)) < MEMO_MAX) {
-        int width;
-        char word[16];
-        if (strncmp(line, g->key, key) != 0 || sscanf(line + key, " %d %15s", &width, word) != 2) continue;
-        if (width < 2 || width > VB_LIMIT_DRAFT_WIDTH) continue;
-        if (strcmp(word, "passed") == 0) g->memo[width] = VB_GATE_PASSED;
-        if (strcmp(word, "declined") == 0) g->memo[width] = VB_GATE_DECLINED;
-    }
-    (void)fclose(f);
+    vb__memo_read(memo_name, g->key, memo_line, g);
     for (int32_t w = 2; w <= VB_LIMIT_DRAFT_WIDTH; w++) g->state[w] = g->memo[w];
 }
 
@@ -88,7 +92,7 @@ static void memo_write(vb__gate *g, int32_t width) {
     if (!g->use_memo || g->memo[width] == g->state[width]) return;
     g->memo[width] = g->state[width];
     (void)snprintf(line, sizeof line, "%s %d %s\n", g->key, width, g->state[width] == VB_GATE_PASSED ? "passed" : "declined");
-    if (vb__home_append(memo_name, line, &err) == VB_OK) return;
+    if (vb__memo_append(memo_name, line, &err) == VB_OK) return;
     vb__log(VB_LOG_INFO, "gate", "memo not written: %s", err.text);
     g->use_memo = false; /* said once is enough */
 }
@@ -107,7 +111,10 @@ vb_err vb__gate_create(struct vb__engine *e, vb__gate **out, vb_error *err) {
     g->allow_inexact = allow != NULL && strcmp(allow, "1") == 0;
     if (g->allow_inexact)
         vb__log(VB_LOG_WARN, "gate", "VERBATIM_ALLOW_INEXACT=1: widths that fail the gate are used; the guarantee is forfeited");
+    /* Another build may break what this one keeps, also one of the same version and compiler. */
     vb__device_key(e, g->key, sizeof g->key);
+    size_t len = strlen(g->key);
+    (void)snprintf(g->key + len, sizeof g->key - len, "/%s", vb__build_id());
     g->use_memo = !any_fault() && e->fingerprint[0] != '\0';
     if (g->use_memo) memo_read(g);
     *out = g;

@@ -19,6 +19,8 @@ typedef struct vb__gate vb__gate;
 
 typedef enum vb__gate_state { VB_GATE_UNKNOWN, VB_GATE_PASSED, VB_GATE_DECLINED } vb__gate_state;
 
+/* What stands behind the key in a line of the memo: "WIDTH passed" or "WIDTH declined". False for anything else. */
+bool vb__gate_memo_parse(const char *rest, int32_t *width, vb__gate_state *state);
 /* Reads the memo. Allocates what the checks need only when one runs. */
 VB_MUST_USE vb_err vb__gate_create(struct vb__engine *e, vb__gate **out, vb_error *err);
 void vb__gate_destroy(vb__gate *g);

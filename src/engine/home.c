@@ -1,12 +1,10 @@
 #include "engine/home.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static bool home_dir(char *buf, size_t size) {
     const char *v = getenv("VERBATIM_HOME"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -37,17 +35,4 @@ vb_err vb__home_create(vb_error *err) {
         *p = c;
         if (c == '\0') return VB_OK;
     }
-}
-
-vb_err vb__home_append(const char *name, const char *line, vb_error *err) {
-    char path[PATH_MAX];
-    VB_TRY(vb__home_create(err));
-    if (!vb__home_path(name, path, sizeof path)) return vb__fail(err, VB_E_RANGE, "VERBATIM_HOME: the path is too long");
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0) return vb__fail(err, VB_E_IO, "%s: cannot be opened (%s)", path, strerror(errno));
-    size_t n = strlen(line);
-    ssize_t wrote = write(fd, line, n);
-    int rc = close(fd);
-    if (wrote != (ssize_t)n || rc != 0) return vb__fail(err, VB_E_IO, "%s: could not be written", path);
-    return VB_OK;
 }

@@ -10,7 +10,5 @@
 bool vb__home_path(const char *name, char *buf, size_t size);
 /* Makes the folder (0700) and its parents. */
 VB_MUST_USE vb_err vb__home_create(vb_error *err);
-/* Appends one line to a file of the home, whole or not at all (O_APPEND, one write, 0600, no symbolic link). */
-VB_MUST_USE vb_err vb__home_append(const char *name, const char *line, vb_error *err);
 
 #endif

@@ -1,6 +1,7 @@
 /* verbatim verify: the promise, proved for a model on this machine. Hashes of logits over a grid must be one per
  * prompt and sampling; the first difference is named down to layer and position. */
 #include "base/alloc.h"
+#include "base/build_id.h"
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/fp_env.h"
@@ -235,10 +236,11 @@ static json_t *hashes_json(const grid *g) {
 
 vb_err vb_verify_json(const vb_verify_options *o, char **json, bool *equal, vb_error *err) {
     grid g = {.o = o, .t0 = vb__now(), .levels = json_array(), .threads = json_array(), .drafters = json_array()};
-    char fingerprint[33] = "", when[32] = "";
+    char fingerprint[33] = "", when[32] = "", build[96];
     uint32_t csr = vb__fp_enter();
     vb_err code = run_grid(&g, fingerprint, err);
     vb__fp_leave(csr);
+    (void)snprintf(build, sizeof build, "%s %s %s", VB_VERSION, vb__build_compiler(), vb__build_id());
     time_t now = time(NULL);
     struct tm tm;
     if (gmtime_r(&now, &tm) != NULL) (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
@@ -246,7 +248,7 @@ vb_err vb_verify_json(const vb_verify_options *o, char **json, bool *equal, vb_e
         json_t *root = json_pack("{s:b, s:i, s:s, s:i, s:s, s:s, s:o, s:s, s:s, s:s, s:{s:O, s:O, s:O, s:s, s:s, s:s, s:s}, s:I, s:f, s:o, s:o}",
                                  "equal", (int)(g.difference == NULL), "contract", VB_CONTRACT, "class", "cpu", "activations",
                                  (int)o->activations, "mode", o->full ? "full" : "quick", "model", fingerprint, "path", vb__json_path(o->path), "machine",
-                                 vb__cpu_brand(), "build", VB_VERSION " gcc " __VERSION__, "date", when, "grid", "levels", g.levels,
+                                 vb__cpu_brand(), "build", build, "date", when, "grid", "levels", g.levels,
                                  "threads", g.threads, "drafters", g.drafters, "widths", "1..16", "chunks", "1, 7, 33, whole", "neighbours",
                                  "0, 1, 3", "cache", "cold, warm", "cells", (json_int_t)g.cells, "seconds", vb__now() - g.t0, "hashes",
                                  hashes_json(&g), "first_difference", g.difference != NULL ? json_incref(g.difference) : json_null());
