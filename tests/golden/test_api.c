@@ -1,31 +1,12 @@
 /* The public interface on the embedded model: text, templates, inspect, and a small run of bench. */
-#include "verbatim/verbatim.h"
-#include <jansson.h>
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
-#define EMBEDDED SOURCE_ROOT "/models/atto"
+#include "golden_util.h"
 
 static vb_model *model;
 
 static int open_model(void **state) {
     (void)state;
-    vb_model_options o;
-    vb_error err = {0};
-    vb_model_options_init(&o);
-    o.path = EMBEDDED;
-    o.threads = 2;
-    o.ctx = 256;
-    o.draft = "none";
-    if (vb_model_open(&o, &model, &err) != VB_OK) {
-        printf("%s\n", err.text);
-        return -1;
-    }
+    vb_model_options o = golden_options("none", 256);
+    model = golden_load(&o);
     return 0;
 }
 
@@ -101,7 +82,7 @@ static void lines(void **state) {
     char *out;
     assert_int_equal(vb_tokenizer_open(SOURCE_ROOT "/tests", &t, &err), VB_E_NOT_FOUND);
     assert_non_null(strstr(err.text, "tokenizer.json"));
-    assert_int_equal(vb_tokenizer_open(EMBEDDED, &t, &err), VB_OK);
+    assert_int_equal(vb_tokenizer_open(GOLDEN_EMBEDDED, &t, &err), VB_OK);
     static const char line[] = "{\"text\": \"one\"}", wrong[] = "{\"text\": 1}", tmpl[] = "{\"template\": \"{{ x }}!\", \"context\": {\"x\": 3}}";
     assert_int_equal(vb_tokenize_line(t, false, line, sizeof line - 1, &out, &err), VB_OK);
     assert_string_equal(out, "{\"ids\": [700]}");
@@ -114,7 +95,7 @@ static void lines(void **state) {
     assert_string_equal(out, "{\"text\":\"3!\"}");
     vb_string_free(out);
     static const char messages[] = "[{\"role\": \"user\", \"content\": \"hi\"}]";
-    assert_int_equal(vb_template_render_folder(EMBEDDED, NULL, messages, sizeof messages - 1, &out, &err), VB_OK);
+    assert_int_equal(vb_template_render_folder(GOLDEN_EMBEDDED, NULL, messages, sizeof messages - 1, &out, &err), VB_OK);
     assert_string_equal(out, "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
     vb_string_free(out);
 }
@@ -134,7 +115,7 @@ static void inspect(void **state) {
     vb_error err = {0};
     vb_model_info info;
     vb_model_get_info(model, &info);
-    assert_int_equal(vb_inspect_json(EMBEDDED, 256, &text, &err), VB_OK);
+    assert_int_equal(vb_inspect_json(GOLDEN_EMBEDDED, 256, &text, &err), VB_OK);
     json_t *j = json_loads(text, 0, NULL);
     vb_string_free(text);
     assert_int_equal((int64_t)at(j, "weight_bytes", NULL), info.weight_bytes);
@@ -146,7 +127,7 @@ static void inspect(void **state) {
     assert_true(at(j, "largest_ctx", NULL) > 256 && json_array_size(json_object_get(j, "tensors")) > 300);
     json_decref(j);
     assert_int_equal(vb_inspect_json(SOURCE_ROOT "/tests", 0, &text, &err), VB_E_NOT_FOUND);
-    assert_int_equal(vb_inspect_json(EMBEDDED, -1, &text, &err), VB_E_RANGE);
+    assert_int_equal(vb_inspect_json(GOLDEN_EMBEDDED, -1, &text, &err), VB_E_RANGE);
 }
 
 static void bench(void **state) {
@@ -159,7 +140,7 @@ static void bench(void **state) {
     o.geometry = "qwen9";
     assert_int_equal(vb_bench_json(&o, &text, &err), VB_E_ARGUMENT);
     o.geometry = NULL;
-    o.path = EMBEDDED;
+    o.path = GOLDEN_EMBEDDED;
     o.threads = 2;
     o.ctx = 70;
     o.prefill_tokens = 65;

@@ -5,11 +5,7 @@
 #include "engine/draft_vocab.h"
 #include "engine/model_handle.h"
 #include "engine/step_seq.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
+#include "golden_util.h"
 
 enum { REQUESTS = 8, TOKENS = 40, ROUNDS = TOKENS, WIDEST = 8 };
 
@@ -23,17 +19,9 @@ static vb_model *model;
 
 static int open_model(void **state) {
     (void)state;
-    vb_model_options o;
-    vb_error err = {0};
-    vb_model_options_init(&o);
-    o.path = SOURCE_ROOT "/models/atto";
-    o.threads = 2;
-    o.ctx = 512;
+    vb_model_options o = golden_options(NULL, 512);
     o.parallel = REQUESTS;
-    if (vb_model_open(&o, &model, &err) != VB_OK) {
-        printf("%s\n", err.text);
-        return -1;
-    }
+    model = golden_load(&o);
     /* Which ids drafts choose among depends on the neighbours and on what was seen before; here only what one pass gives counts. */
     vb__draft_vocab_set(vb__drafting_vocab(model->engine), INT32_MAX);
     return 0;

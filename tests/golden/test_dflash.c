@@ -1,27 +1,17 @@
 /* The DFlash drafter against its fixtures: one block of 16 behind each reference prompt, anchored at the first greedy token;
  * its 15 ids, and how many of them the text confirms. */
-#include "base/json.h"
 #include "golden_util.h"
 #include "model/dflash.h"
 
-static int32_t ids_of(const json_t *a, int32_t *out, int32_t at) {
-    for (size_t i = 0; i < json_array_size(a); i++) out[at++] = (int32_t)json_integer_value(json_array_get(a, i));
-    return at;
-}
-
 static void reference_blocks(void **state) {
     (void)state;
-    char path[700];
     golden_model g;
-    json_t *root;
     vb_error err = {0};
-    (void)snprintf(path, sizeof path, "%s/models/atto", golden_shared());
-    golden_open(&g, path, 2, 8);
+    golden_open(&g, golden_file("models/atto"), 2, 8);
     vb__checkpoint *ck;
     vb__weight_source src;
     vb__dflash *d;
-    (void)snprintf(path, sizeof path, "%s/models/atto-dflash", golden_shared());
-    if (vb__checkpoint_open(path, &ck, &err) != VB_OK) fail_msg("%s", err.text);
+    if (vb__checkpoint_open(golden_file("models/atto-dflash"), &ck, &err) != VB_OK) fail_msg("%s", err.text);
     vb__checkpoint_source(ck, &src);
     if (vb__dflash_load(&src, g.m, g.max_rows, 1, &d, &err) != VB_OK) fail_msg("%s", err.text);
     vb__checkpoint_close(ck);
@@ -34,14 +24,13 @@ static void reference_blocks(void **state) {
     int32_t h = g.m->cfg.hidden, v = g.m->cfg.vocab, taps_n = dm->cfg.n_taps;
     assert_int_equal(g.be->ops->alloc(g.be, (size_t)g.max_rows * (size_t)(taps_n * h) * 4, &p), VB_OK);
     float *taps = p;
-    (void)snprintf(path, sizeof path, "%s/fixtures/reference.json", golden_shared());
-    assert_int_equal(vb__json_read(path, 64 << 20, NULL, &root, NULL), VB_OK);
+    json_t *root = golden_json("fixtures/reference.json");
     int32_t same = 0, all = 0;
     double mean = 0, want_mean = 0;
     for (size_t k = 0; k < json_array_size(root); k++) {
         const json_t *c = json_array_get(root, k);
-        int32_t ids[1024], greedy[256], block[16], n = ids_of(json_object_get(c, "prompt_ids"), ids, 0);
-        int32_t n_greedy = ids_of(json_object_get(c, "greedy_ids"), greedy, 0), n_block = ids_of(json_object_get(c, "dflash_block"), block, 0);
+        int32_t ids[1024], greedy[256], block[16], n = golden_ids(json_object_get(c, "prompt_ids"), ids);
+        int32_t n_greedy = golden_ids(json_object_get(c, "greedy_ids"), greedy), n_block = golden_ids(json_object_get(c, "dflash_block"), block);
         vb__seq_reset(g.seq);
         vb__seq_reset(ds);
         assert_int_equal(vb__seq_reserve(g.seq, n), VB_OK);
@@ -86,16 +75,13 @@ static void reference_blocks(void **state) {
 /* A drafter for another target is refused with both numbers. */
 static void misfits_are_refused(void **state) {
     (void)state;
-    char path[700];
     golden_model g;
     vb__checkpoint *ck;
     vb__weight_source src;
     vb__dflash *d;
     vb_error err = {0};
-    (void)snprintf(path, sizeof path, "%s/fixtures/tiny/qwen35", golden_shared());
-    golden_open(&g, path, 1, 8);
-    (void)snprintf(path, sizeof path, "%s/models/atto-dflash", golden_shared());
-    assert_int_equal(vb__checkpoint_open(path, &ck, &err), VB_OK);
+    golden_open(&g, golden_file("fixtures/tiny/qwen35"), 1, 8);
+    assert_int_equal(vb__checkpoint_open(golden_file("models/atto-dflash"), &ck, &err), VB_OK);
     vb__checkpoint_source(ck, &src);
     assert_int_equal(vb__dflash_load(&src, g.m, g.max_rows, 1, &d, &err), VB_E_MISMATCH);
     assert_non_null(strstr(err.text, "512"));

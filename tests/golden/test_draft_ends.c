@@ -5,7 +5,6 @@
 #include "engine/gate.h"
 #include "engine/model_handle.h"
 #include "golden_util.h"
-#include "verbatim/verbatim.h"
 #include <pthread.h>
 
 enum { LONGEST = 17, ALL = 48 };
@@ -27,19 +26,12 @@ static int32_t full_ctx;
 
 static void turn(vb_model *m, const int32_t *ids, int32_t n, int64_t max_tokens, bool ignore_eos, const char *stop, const int32_t *accepts,
                  int32_t n_accepts, vb_result *r) {
-    vb_request q;
-    vb_error err;
-    vb_request_init(&q);
-    q.prompt_ids = ids;
-    q.prompt_count = n;
-    q.max_tokens = max_tokens;
+    vb_request q = golden_request(ids, n, max_tokens, 0, 0);
     q.ignore_eos = ignore_eos;
-    q.hash_logits = true;
     q.accepts = accepts;
     q.n_accepts = n_accepts;
     if (stop != NULL) q.stops[q.n_stops++] = stop;
-    q.sampling = (vb_sampling){.set = VB_SET_TEMPERATURE, .temperature = 0};
-    if (vb_generate(m, &q, r, &err) != VB_OK) fail_msg("%s", err.text);
+    golden_generate(m, &q, r);
 }
 
 /* The answer `all` cut behind its k-th token by one kind of end, then another turn. */
@@ -92,21 +84,10 @@ static void same(const outcome *a, const outcome *b, const char *what, end_kind 
 }
 
 static vb_model *open_model(const char *draft) {
-    vb_model_options o;
-    vb_model *m;
-    vb_error err;
-    vb_model_options_init(&o);
-    o.path = SOURCE_ROOT "/models/atto";
-    o.threads = 2;
-    o.ctx = 256;
-    o.draft = draft;
-    if (vb_model_open(&o, &m, &err) != VB_OK) fail_msg("%s", err.text);
+    vb_model_options o = golden_options(draft, 256);
+    vb_model *m = golden_load(&o);
     full_ctx = m->engine->ctx;
-    for (int32_t w = 2; w <= VB_LIMIT_DRAFT_WIDTH && strcmp(draft, "none") != 0; w++) {
-        vb__gate_state s;
-        assert_int_equal(vb__gate_check(vb__drafting_gate(m->engine), w, false, &s, &err), VB_OK);
-        assert_int_equal(s, VB_GATE_PASSED);
-    }
+    for (int32_t w = 2; w <= VB_LIMIT_DRAFT_WIDTH && strcmp(draft, "none") != 0; w++) golden_gate_passes(m, w, false);
     return m;
 }
 
@@ -157,21 +138,11 @@ typedef struct worker {
 
 static void *work(void *user) {
     worker *w = user;
-    vb_model_options o;
+    vb_model_options o = golden_options(w->draft, 256);
+    vb_request q = golden_request(prompt, N_PROMPT, ALL, 0.8f, 3);
     vb_model *m;
-    vb_request q;
-    vb_model_options_init(&o);
-    vb_request_init(&q);
-    o.path = SOURCE_ROOT "/models/atto";
     o.threads = 1;
-    o.ctx = 256;
-    o.draft = w->draft;
     o.draft_width = 6;
-    q.prompt_ids = prompt;
-    q.prompt_count = N_PROMPT;
-    q.max_tokens = ALL;
-    q.ignore_eos = q.hash_logits = true;
-    q.sampling = (vb_sampling){.set = VB_SET_TEMPERATURE | VB_SET_SEED, .temperature = 0.8f, .seed = 3};
     if (vb_model_open(&o, &m, &w->err) != VB_OK) return NULL;
     vb__gate *g = vb__drafting_gate(m->engine);
     vb__gate_state s;
@@ -189,8 +160,7 @@ static void *work(void *user) {
 
 static void two_engines_in_two_threads(void **state) {
     (void)state;
-    char home[] = "/tmp/vb_test_XXXXXX";
-    assert_true(mkdtemp(home) != NULL && setenv("VERBATIM_HOME", home, 1) == 0);
+    (void)golden_fresh_home();
     worker plain = {.draft = "none"}, w[3] = {{.draft = "mtp"}, {.draft = "dflash"}, {.draft = "lookup"}};
     pthread_t t[3];
     (void)work(&plain);
@@ -204,8 +174,7 @@ static void two_engines_in_two_threads(void **state) {
 }
 
 int main(void) {
-    char home[] = "/tmp/vb_test_XXXXXX";
-    if (mkdtemp(home) == NULL || setenv("VERBATIM_HOME", home, 1) != 0) return 1;
+    (void)golden_fresh_home();
     const struct CMUnitTest tests[] = {cmocka_unit_test(ends_inside_a_block), cmocka_unit_test(two_engines_in_two_threads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,6 @@
 #include "base/json.h"
 #include "engine/draft_policy.h"
 #include "engine/drafting.h"
-#include "engine/gate.h"
 #include "engine/model_handle.h"
 #include "golden_util.h"
 
@@ -22,41 +21,20 @@ static answer want[MAX_PROMPTS][SAMPLINGS];
 static int64_t cells, declined;
 
 static vb_model *open_model(vb__cpu_level level) {
-    vb_model_options o;
-    vb_model *m;
-    vb_error err;
-    vb_model_options_init(&o);
-    o.path = SOURCE_ROOT "/models/atto";
-    o.threads = 2;
-    o.ctx = 1024;
+    vb_model_options o = golden_options(NULL, 1024);
     o.level = vb__cpu_level_name(level);
-    if (vb_model_open(&o, &m, &err) != VB_OK) fail_msg("%s", err.text);
-    return m;
+    return golden_load(&o);
 }
 
 static void run(vb_model *m, int32_t prompt, int32_t sampling, int32_t kind, int32_t width, vb_result *r) {
-    vb_request q;
-    vb_error err;
+    vb_request q = golden_request(ids[prompt], n_ids[prompt], TOKENS, 0, 0);
     vb__drafting_set_kinds(m->engine, kind < 0 ? UINT32_MAX : 1u << kind);
     vb__drafting_set_width(m->engine, width);
     vb__engine_clear(m->engine);
-    vb_request_init(&q);
-    q.prompt_ids = ids[prompt];
-    q.prompt_count = n_ids[prompt];
-    q.max_tokens = TOKENS;
-    q.hash_logits = true;
+    q.ignore_eos = false;
     q.sampling = (vb_sampling){.set = VB_SET_TEMPERATURE | VB_SET_SEED, .temperature = sampling == 0 ? 0.0f : 0.8f,
                                .seed = (uint64_t)sampling * 1000003u};
-    if (vb_generate(m, &q, r, &err) != VB_OK) fail_msg("%s", err.text);
-}
-
-/* The width is checked first, whatever that costs: what serves then is the width asked for. */
-static void pass_gate(vb_model *m, int32_t width) {
-    vb__gate_state s;
-    vb_error err;
-    if (width < 2) return;
-    assert_int_equal(vb__gate_check(vb__drafting_gate(m->engine), width, false, &s, &err), VB_OK);
-    if (s != VB_GATE_PASSED) fail_msg("width %d: %s", width, vb__gate_difference(vb__drafting_gate(m->engine)));
+    golden_generate(m, &q, r);
 }
 
 static void cell(vb_model *m, vb_model *plain, int32_t prompt, int32_t sampling, int32_t k, int32_t width) {
@@ -69,7 +47,7 @@ static void cell(vb_model *m, vb_model *plain, int32_t prompt, int32_t sampling,
         w->text = strdup(r.text);
         vb_result_fini(&r);
     }
-    pass_gate(m, width);
+    golden_gate_passes(m, width, false); /* whatever that costs: what serves then is the width asked for */
     run(m, prompt, sampling, kinds[k], width, &r);
     if (strcmp(w->sha, r.logits_sha256) != 0 || strcmp(w->text, r.text) != 0)
         fail_msg("prompt %d sampling %d drafter %s width %d level %s: another text", prompt, sampling,
@@ -141,8 +119,7 @@ static void grid(void **state) {
 }
 
 int main(void) {
-    char home[] = "/tmp/vb_grid_XXXXXX";
-    if (mkdtemp(home) == NULL || setenv("VERBATIM_HOME", home, 1) != 0) return 1;
+    (void)golden_fresh_home();
     const struct CMUnitTest tests[] = {cmocka_unit_test(grid)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

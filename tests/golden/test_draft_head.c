@@ -5,11 +5,7 @@
 #include "engine/draft_vocab.h"
 #include "engine/model_handle.h"
 #include "engine/step_seq.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
+#include "golden_util.h"
 
 enum { REQUESTS = 6, TOKENS = 40, ALL = INT32_MAX };
 
@@ -22,16 +18,10 @@ static vb_model *model;
 
 static int open_model(void **state) {
     (void)state;
-    vb_model_options o;
-    vb_error err = {0};
-    vb_model_options_init(&o);
-    o.path = SOURCE_ROOT "/models/atto";
-    o.threads = 2;
-    o.ctx = 1024;
+    vb_model_options o = golden_options(NULL, 1024);
     o.parallel = REQUESTS;
-    if (vb_model_open(&o, &model, &err) == VB_OK) return 0;
-    printf("%s\n", err.text);
-    return -1;
+    model = golden_load(&o);
+    return 0;
 }
 
 static int close_model(void **state) {

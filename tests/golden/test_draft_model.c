@@ -2,43 +2,18 @@
  * side; drafting for itself everything is accepted, also in a second turn on the same sequence; another
  * vocabulary is refused. */
 #include "engine/drafting.h"
-#include "engine/gate.h"
 #include "engine/model_handle.h"
 #include "golden_util.h"
-#include "verbatim/verbatim.h"
 
 enum { TOKENS = 40 };
 
 static vb_model *open_model(const char *path, const char *drafter, int32_t width) {
-    vb_model_options o;
-    vb_model *m;
-    vb_error err;
     char spec[800];
     (void)snprintf(spec, sizeof spec, "model:%s", drafter == NULL ? "" : drafter);
-    vb_model_options_init(&o);
+    vb_model_options o = golden_options(drafter == NULL ? "none" : spec, 512);
     o.path = path;
-    o.threads = 2;
-    o.ctx = 512;
-    o.draft = drafter == NULL ? "none" : spec;
     o.draft_width = width;
-    if (vb_model_open(&o, &m, &err) != VB_OK) fail_msg("%s", err.text);
-    return m;
-}
-
-static void run(vb_model *m, const int32_t *ids, int32_t n, float temperature, vb_result *r) {
-    vb_request q;
-    vb_error err;
-    vb_request_init(&q);
-    q.prompt_ids = ids;
-    q.prompt_count = n;
-    q.max_tokens = TOKENS;
-    q.ignore_eos = true;
-    q.hash_logits = true;
-    q.sampling = (vb_sampling){.set = VB_SET_TEMPERATURE | VB_SET_SEED | VB_SET_TOP_K | VB_SET_TOP_P,
-                               .temperature = temperature,
-                               .top_p = 1.0f,
-                               .seed = 3};
-    if (vb_generate(m, &q, r, &err) != VB_OK) fail_msg("%s", err.text);
+    return golden_load(&o);
 }
 
 /* Two turns: a prompt, then that prompt, its answer and a few ids more. Hashes of both, drafts of both. */
@@ -55,7 +30,8 @@ static void talk(vb_model *m, uint32_t salt, float temperature, turns *t) {
     *t = (turns){.cached = 0};
     vb__engine_clear(m->engine);
     for (int turn = 0; turn < 2; turn++) {
-        run(m, ids, n, temperature, &r);
+        vb_request q = golden_request(ids, n, TOKENS, temperature, 3);
+        golden_generate(m, &q, &r);
         memcpy(t->hash[turn], r.logits_sha256, 65);
         t->accepted += r.accepted;
         t->proposed += r.proposed;
@@ -75,9 +51,7 @@ static void pair(const char *label, const char *target, const char *drafter, con
     m = open_model(target, drafter, 16);
     for (int32_t i = 0; i < n_widths; i++) {
         int64_t accepted = 0, proposed = 0;
-        vb__gate_state s;
-        assert_int_equal(vb__gate_check(vb__drafting_gate(m->engine), widths[i], true, &s, NULL), VB_OK);
-        assert_int_equal(s, VB_GATE_PASSED);
+        golden_gate_passes(m, widths[i], true);
         vb__drafting_set_width(m->engine, widths[i]);
         for (int k = 0; k < 4; k++) {
             talk(m, (uint32_t)k / 2, k % 2 == 0 ? 0 : 0.8f, &got);
@@ -94,20 +68,16 @@ static void pair(const char *label, const char *target, const char *drafter, con
     vb_model_close(m);
 }
 
-static const char *const atto = SOURCE_ROOT "/models/atto";
-
 static void for_itself(void **state) {
     (void)state;
     static const int32_t widths[] = {2, 5, 16};
-    pair("atto for itself", atto, atto, widths, 3, 1.0);
+    pair("atto for itself", GOLDEN_EMBEDDED, GOLDEN_EMBEDDED, widths, 3, 1.0);
 }
 
 static const char *tiny(const char *name) {
-    static char path[2][700];
-    static int turn;
-    char *p = path[turn++ % 2];
-    (void)snprintf(p, 700, "%s/fixtures/tiny/%s", golden_shared(), name);
-    return p;
+    char path[200];
+    (void)snprintf(path, sizeof path, "fixtures/tiny/%s", name);
+    return golden_file(path);
 }
 
 static void with_and_without_recurrent_state(void **state) {
@@ -132,12 +102,9 @@ static void misfits(void **state) {
                  {"model:/nowhere", NULL},
                  {"model:", "--draft: unknown 'model:'"},
                  {"model", "--draft: unknown 'model'"}};
-    vb_model_options o;
+    vb_model_options o = golden_options(NULL, 256);
     vb_model *m;
     vb_error err;
-    vb_model_options_init(&o);
-    o.path = atto;
-    o.ctx = 256;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         o.draft = cases[i].spec;
         assert_true(vb_model_open(&o, &m, &err) != VB_OK);
@@ -154,9 +121,8 @@ static void misfits(void **state) {
 }
 
 int main(int argc, char **argv) {
-    char home[] = "/tmp/vb_test_XXXXXX";
     if (argc > 1) cmocka_set_test_filter(argv[1]);
-    if (mkdtemp(home) == NULL || setenv("VERBATIM_HOME", home, 1) != 0) return 1;
+    (void)golden_fresh_home();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(misfits),
         cmocka_unit_test(with_and_without_recurrent_state),

@@ -7,11 +7,9 @@
 #include "engine/gate.h"
 #include "engine/model_handle.h"
 #include "golden_util.h"
-#include "verbatim/verbatim.h"
 
 enum { TOKENS = 48 };
 
-static const char *const atto = SOURCE_ROOT "/models/atto";
 static const char *const kinds[] = {"lookup", "mtp", "dflash", "auto"};
 
 /* Prompts of the embedded model as ids: chats that count, list and repeat themselves, and random ones. */
@@ -26,49 +24,26 @@ static const prompt prompts[] = {
 enum { PROMPTS = sizeof prompts / sizeof prompts[0] };
 
 static vb_model *open_model(const char *draft, int32_t width) {
-    vb_model_options o;
-    vb_model *m;
-    vb_error err;
-    vb_model_options_init(&o);
-    o.path = atto;
-    o.threads = 2;
-    o.ctx = 512;
-    o.draft = draft;
+    vb_model_options o = golden_options(draft, 512);
     o.draft_width = width;
-    if (vb_model_open(&o, &m, &err) != VB_OK) fail_msg("%s", err.text);
-    return m;
+    return golden_load(&o);
 }
 
 static const vb_result *predicted; /* what coming requests say that their answers will begin with */
 static int32_t n_predicted;
 
 static void generate(vb_model *m, const prompt *p, float temperature, uint64_t seed, vb_result *r) {
-    vb_request q;
-    vb_error err;
-    vb_request_init(&q);
-    q.prompt_ids = p->ids;
-    q.prompt_count = p->n;
-    q.max_tokens = TOKENS;
-    q.ignore_eos = true;
-    q.hash_logits = true;
+    vb_request q = golden_request(p->ids, p->n, TOKENS, temperature, seed);
     if (predicted != NULL) {
         q.prediction = predicted->ids;
         q.n_prediction = n_predicted;
     }
-    q.sampling = (vb_sampling){.set = VB_SET_TEMPERATURE | VB_SET_SEED | VB_SET_TOP_K | VB_SET_TOP_P,
-                               .temperature = temperature, .top_p = 1.0f, .seed = seed};
     vb__engine_clear(m->engine);
-    if (vb_generate(m, &q, r, &err) != VB_OK) fail_msg("%s", err.text);
+    golden_generate(m, &q, r);
 }
 
-static void gate_all(vb_model *m, bool expect_pass) {
-    for (int32_t w = 2; w <= VB_LIMIT_DRAFT_WIDTH; w++) {
-        vb__gate_state s;
-        vb_error err;
-        assert_int_equal(vb__gate_check(vb__drafting_gate(m->engine), w, true, &s, &err), VB_OK);
-        if (expect_pass && s != VB_GATE_PASSED)
-            fail_msg("width %d: %s", w, vb__gate_difference(vb__drafting_gate(m->engine)));
-    }
+static void gate_passes_all(vb_model *m) {
+    for (int32_t w = 2; w <= VB_LIMIT_DRAFT_WIDTH; w++) golden_gate_passes(m, w, true);
 }
 
 static void every_drafter_and_width(void **state) {
@@ -85,7 +60,7 @@ static void every_drafter_and_width(void **state) {
     vb_model_close(plain);
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
         vb_model *m = open_model(kinds[k], 16);
-        gate_all(m, true);
+        gate_passes_all(m);
         int64_t accepted = 0, proposed = 0;
         for (int32_t w = 1; w <= 16; w++) {
             vb__drafting_set_width(m->engine, w);
@@ -175,24 +150,14 @@ static void gate_catches_planted_faults(void **state) {
     }
 }
 
-static char *fresh_home(void) {
-    static char fresh[32];
-    char *old = strdup(getenv("VERBATIM_HOME"));
-    (void)snprintf(fresh, sizeof fresh, "/tmp/vb_test_XXXXXX");
-    assert_non_null(mkdtemp(fresh)); /* no memo */
-    assert_int_equal(setenv("VERBATIM_HOME", fresh, 1), 0);
-    return old;
-}
+static const char *home; /* whose memo fills; tests of how the gate works begin without one */
 
-static void home_again(char *old) {
-    assert_int_equal(setenv("VERBATIM_HOME", old, 1), 0);
-    free(old);
-}
+static void home_again(void) { assert_int_equal(setenv("VERBATIM_HOME", home, 1), 0); }
 
 /* On a slow machine the first budget is soon spent; then the check goes on in its share of the time, and keeps what it has. */
 static void gate_goes_on_where_it_stopped(void **state) {
     (void)state;
-    char *old = fresh_home();
+    (void)golden_fresh_home();
     vb_model *m = open_model("mtp", 8);
     vb__gate *g = vb__drafting_gate(m->engine);
     vb__gate_budget(g, 0, 0.2);
@@ -206,14 +171,14 @@ static void gate_goes_on_where_it_stopped(void **state) {
     printf("width 8 after %d calls, %.2f s\n", calls, vb__now() - t0);
     assert_int_equal(vb__gate_get(g, 7), VB_GATE_UNKNOWN);
     vb_model_close(m);
-    home_again(old);
+    home_again();
 }
 
 /* A block has as many rows as drafts were found, and as its drafter was sure of: that width must have been checked, not the one
  * that was planned. */
 static void every_width_that_is_verified_was_checked(void **state) {
     (void)state;
-    char *old = fresh_home();
+    (void)golden_fresh_home();
     int64_t blocks = 0;
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
         vb_model *m = open_model(kinds[k], 0);
@@ -240,13 +205,13 @@ static void every_width_that_is_verified_was_checked(void **state) {
         vb_model_close(m);
     }
     assert_true(blocks > 0);
-    home_again(old);
+    home_again();
 }
 
 /* Rounds that want now this width, now that one: both have their answer in the end. */
 static void gate_ends_what_it_began(void **state) {
     (void)state;
-    char *old = fresh_home();
+    (void)golden_fresh_home();
     vb_model *m = open_model("mtp", 8);
     vb__gate *g = vb__drafting_gate(m->engine);
     vb__gate_budget(g, 0, 1e9); /* every call is one piece of work */
@@ -257,13 +222,13 @@ static void gate_ends_what_it_began(void **state) {
     assert_int_equal(vb__gate_width(g, 16), 16);
     assert_int_equal(vb__gate_get(g, 16), VB_GATE_UNKNOWN);
     vb_model_close(m);
-    home_again(old);
+    home_again();
 }
 
 /* Pages: a request takes those of a check that has begun; a check that finds none waits, and is no difference. */
 static void gate_and_requests_share_pages(void **state) {
     (void)state;
-    char *old = fresh_home();
+    (void)golden_fresh_home();
     vb_error err;
     vb_result want, got;
     vb_model *m = open_model("none", 0);
@@ -298,7 +263,7 @@ static void gate_and_requests_share_pages(void **state) {
         if (vb__now() - t0 > 20) fail_msg("the gate did not try again");
     vb_result_fini(&want);
     vb_model_close(m);
-    home_again(old);
+    home_again();
 }
 
 static void a_failing_drafter_costs_no_text(void **state) {
@@ -309,7 +274,7 @@ static void a_failing_drafter_costs_no_text(void **state) {
     vb_model_close(m);
     vb__fault_set(VB_FAULT_DRAFT_CRASH);
     m = open_model("mtp", 4);
-    gate_all(m, true);
+    gate_passes_all(m);
     generate(m, &prompts[0], 0, 1, &got);
     vb__fault_set(VB_FAULT_NONE);
     assert_string_equal(want.logits_sha256, got.logits_sha256);
@@ -319,9 +284,8 @@ static void a_failing_drafter_costs_no_text(void **state) {
 }
 
 int main(int argc, char **argv) {
-    char home[] = "/tmp/vb_test_XXXXXX";
     if (argc > 1) cmocka_set_test_filter(argv[1]);
-    if (mkdtemp(home) == NULL || setenv("VERBATIM_HOME", home, 1) != 0) return 1;
+    home = golden_fresh_home();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rollback_at_every_accept_length),
         cmocka_unit_test(every_drafter_and_width),

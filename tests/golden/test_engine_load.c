@@ -1,33 +1,18 @@
 /* The public interface under load and in wrong hands, on the embedded model: too few KV pages, cancelling, calls that outlive their
  * vb_async, arguments that must be refused. */
-#include "verbatim/verbatim.h"
+#include "golden_util.h"
 #include <limits.h>
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <cmocka.h>
 
 enum { REQUESTS = 10, PAGES = 6, CTX = PAGES * 64, TOKENS = 70 };
 
 static vb_model *open_with(int32_t parallel, int64_t pages, int64_t ctx, const char *draft, int32_t width) {
-    vb_model_options o;
-    vb_error err = {0};
-    vb_model *m = NULL;
-    vb_model_options_init(&o);
-    o.path = SOURCE_ROOT "/models/atto";
-    o.threads = 2;
+    vb_model_options o = golden_options(draft, ctx);
     o.parallel = parallel;
     o.kv_pages = pages;
-    o.ctx = ctx;
-    o.draft = draft;
     o.draft_width = width;
-    if (vb_model_open(&o, &m, &err) != VB_OK) fail_msg("%s", err.text);
-    return m;
+    return golden_load(&o);
 }
 
 /* ---- Calls ------------------------------------------------------------------------------------------------------- */
@@ -43,19 +28,9 @@ typedef struct caller {
 static caller callers[REQUESTS];
 
 static vb_request request_of(caller *c, int32_t i) {
-    vb_request r;
-    vb_request_init(&r);
     c->n = 40 + i * 83 % (CTX - TOKENS - 40);
     for (int32_t k = 0; k < c->n; k++) c->ids[k] = (k % 29 * 131 + i * 977 + 50) % 16000;
-    r.prompt_ids = c->ids;
-    r.prompt_count = c->n;
-    r.max_tokens = TOKENS;
-    r.ignore_eos = true;
-    r.hash_logits = true;
-    r.sampling.set = VB_SET_TEMPERATURE | VB_SET_SEED;
-    r.sampling.temperature = i % 2 == 0 ? 0.8f : 0.0f;
-    r.sampling.seed = (uint64_t)i;
-    return r;
+    return golden_request(c->ids, c->n, TOKENS, i % 2 == 0 ? 0.8f : 0.0f, (uint64_t)i);
 }
 
 static void on_token(void *user, const vb_token_event *t) {
@@ -225,9 +200,7 @@ static void wrong_arguments(void **state) {
     assert_int_equal(result.count, 0);
     vb_result_fini(&result);
     vb_model_close(m);
-    vb_model_options o;
-    vb_model_options_init(&o);
-    o.path = SOURCE_ROOT "/models/atto";
+    vb_model_options o = golden_options(NULL, 0);
     o.kv_pages = INT64_MAX;
     assert_int_equal(vb_model_open(&o, &m, &err), VB_E_RANGE);
     o.kv_pages = -1;

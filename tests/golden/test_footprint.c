@@ -1,25 +1,12 @@
 /* Memory and allocation of a running model: a decode step allocates nothing, and the process keeps no more than the
  * packed weights and what inspect states for the context. On the embedded model, which is always there. */
 #include "base/alloc.h"
-#include "base/fp_env.h"
 #include "engine/bench.h"
 #include "engine/engine.h"
-#include <jansson.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-#include <cmocka.h>
-
-#define EMBEDDED SOURCE_ROOT "/models/atto"
+#include "golden_util.h"
 
 static vb__engine *open_engine(const char *draft, int64_t ctx) {
-    vb_model_options o;
-    vb_model_options_init(&o);
-    o.path = EMBEDDED;
-    o.threads = 2;
-    o.ctx = ctx;
-    o.draft = draft;
+    vb_model_options o = golden_options(draft, ctx);
     vb__engine *e = NULL;
     vb_error err = {0};
     if (vb__engine_open(&o, &e, &err) != VB_OK) fail_msg("%s", err.text);
@@ -91,7 +78,7 @@ static void memory_is_as_inspect_states(void **state) {
     enum { CTX = 1024 };
     char *text;
     vb_error err = {0};
-    if (vb_inspect_json(EMBEDDED, CTX, &text, &err) != VB_OK) fail_msg("%s", err.text);
+    if (vb_inspect_json(GOLDEN_EMBEDDED, CTX, &text, &err) != VB_OK) fail_msg("%s", err.text);
     json_t *j = json_loads(text, 0, NULL);
     assert_non_null(j);
     vb_string_free(text);

@@ -5,7 +5,6 @@
 #include "base/fault.h"
 #include "engine/model_handle.h"
 #include "golden_util.h"
-#include "verbatim/verbatim.h"
 
 enum { PROMPTS = 4, NEW = 8, MAX_PROMPT = 80, CASES = 200 };
 
@@ -36,37 +35,22 @@ static void set_level(vb__cpu_level level) {
 }
 
 static vb_model *open_model(const char *path, vb__cpu_level level, int32_t threads, int32_t activations) {
-    vb_model_options o;
-    vb_model *m;
-    vb_error err;
+    vb_model_options o = golden_options("none", 256);
     set_level(level);
-    vb_model_options_init(&o);
     o.path = path;
     o.threads = threads;
     o.activations = activations;
-    o.ctx = 256;
     o.parallel = 8;
-    o.draft = "none";
-    if (vb_model_open(&o, &m, &err) != VB_OK) fail_msg("%s", err.text);
-    return m;
+    return golden_load(&o);
 }
 
 static void run_case(vb_model *m, const prompt *p, int32_t chunk, int32_t neighbours, char hash[65]) {
-    vb_request q;
+    vb_request q = golden_request(p->ids, p->n, NEW, 0.8f, 5);
     vb_result r;
-    vb_error err;
     m->engine->prefill_chunk = chunk;
     vb__engine_clear(m->engine);
-    vb_request_init(&q);
-    q.prompt_ids = p->ids;
-    q.prompt_count = p->n;
-    q.max_tokens = NEW;
-    q.ignore_eos = true;
-    q.sampling = (vb_sampling){.set = VB_SET_TEMPERATURE | VB_SET_SEED | VB_SET_TOP_K | VB_SET_TOP_P, .temperature = 0.8f,
-                               .top_p = 1.0f, .seed = 5};
     q.neighbours = neighbours;
-    q.hash_logits = true;
-    if (vb_generate(m, &q, &r, &err) != VB_OK) fail_msg("%s", err.text);
+    golden_generate(m, &q, &r);
     memcpy(hash, r.logits_sha256, 65);
     assert_int_equal(r.count, NEW);
     vb_result_fini(&r);

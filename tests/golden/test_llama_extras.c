@@ -1,5 +1,6 @@
 /* What no released file has and the stock implementation takes: biases in llama's MLPs, and a head that is neither there nor
  * tied. One layer whose attention adds nothing, against the formula in f64. */
+#include "base/cpu.h"
 #include "golden_util.h"
 #include "../unit/testdir.h"
 

@@ -5,22 +5,13 @@
 #include "engine/model_handle.h"
 #include "golden_util.h"
 #include "model/quantise.h"
-#include "verbatim/verbatim.h"
 #include <errno.h>
 
 enum { N = 37, H = 64, E = 8, IE = 24 };
 
-static char source[600];
+#define SOURCE "fixtures/tiny/qwen35-moe"
 
-static const vb__st_tensor *tensor(const vb__safetensors *s, const char *name) {
-    for (int32_t i = 0; i < s->count; i++)
-        if (strcmp(s->tensors[i].name, name) == 0) return &s->tensors[i];
-    fail_msg("no tensor %s", name);
-    return NULL;
-}
-
-/* ---- A head made of the trunk's own tensors
- * --------------------------------------------------------------------------- */
+/* ---- A head made of the trunk's own tensors --------------------------------------------------------------------------- */
 
 typedef struct writer {
     char header[65536];
@@ -39,7 +30,7 @@ static void add(writer *w, const char *name, const char *shape, const void *data
 static void add_copy(writer *w, const vb__safetensors *s, const char *to, const char *from) {
     char name[200], shape[64];
     (void)snprintf(name, sizeof name, "model.language_model.%s", from);
-    const vb__st_tensor *t = tensor(s, name);
+    const vb__st_tensor *t = golden_tensor(s, name);
     int n = 0;
     for (int32_t d = 0; d < t->dims; d++)
         n +=
@@ -59,7 +50,7 @@ static void add_experts(writer *w, const vb__safetensors *s, bool numbered) {
             continue;
         }
         (void)snprintf(from, sizeof from, "model.language_model.layers.1.%s", fused[i]);
-        const uint8_t *p = tensor(s, from)->data;
+        const uint8_t *p = golden_tensor(s, from)->data;
         size_t one = (size_t)H * IE * 2; /* bytes of one projection of one expert */
         for (int e = 0; e < E; e++)
             for (int half = 0; half < 2 - i; half++, p += one) {
@@ -88,10 +79,10 @@ static void make_model(const testdir *d, bool numbered) {
                                          "mlp.shared_expert_gate.weight"};
     static const char *const norms[] = {"norm.weight", "pre_fc_norm_embedding.weight",
                                         "pre_fc_norm_hidden.weight"};
-    char path[700], from[200], to[200];
-    vb__safetensors s = {0};
-    (void)snprintf(path, sizeof path, "%s/model.safetensors", source);
-    assert_int_equal(vb__safetensors_open(path, &s, NULL), VB_OK);
+    char from[200], to[200];
+    vb__safetensors s;
+    const char *path = golden_file(SOURCE "/model.safetensors");
+    golden_tensors(&s, path);
     assert_int_equal(symlink(path, testdir_file(d, "model.safetensors")), 0);
     static writer w;
     w = (writer){.header = "{", .h = 1, .data = calloc(1, 1 << 20)};
@@ -114,8 +105,7 @@ static void make_model(const testdir *d, bool numbered) {
     free(w.data);
     vb__safetensors_close(&s);
     size_t n;
-    (void)snprintf(path, sizeof path, "%s/config.json", source);
-    char *config = testdir_read(path, &n), *at = strstr(config, "\"num_experts\"");
+    char *config = testdir_read(golden_file(SOURCE "/config.json"), &n), *at = strstr(config, "\"num_experts\"");
     FILE *f = fopen(testdir_file(d, "config.json"), "wb");
     assert_true(f != NULL && at != NULL);
     (void)fprintf(f, "%.*s\"mtp_num_hidden_layers\": 1, %s", (int)(at - config), config, at);
@@ -148,27 +138,14 @@ static float *head_logits(const char *path, int32_t step) {
 }
 
 static void generate(const char *path, const char *draft, int32_t width, vb_result *r) {
-    vb_model_options o;
-    vb_model *m;
-    vb_error err;
-    vb_model_options_init(&o);
+    vb_model_options o = golden_options(draft, 256);
     o.path = path;
-    o.threads = 2;
-    o.ctx = 256;
-    o.draft = draft;
     o.draft_width = width;
-    if (vb_model_open(&o, &m, &err) != VB_OK) fail_msg("%s", err.text);
+    vb_model *m = golden_load(&o);
     int32_t ids[20];
     for (int32_t i = 0; i < 20; i++) ids[i] = 20 + i * i % 50;
-    vb_request q;
-    vb_request_init(&q);
-    q.prompt_ids = ids;
-    q.prompt_count = 20;
-    q.max_tokens = 40;
-    q.ignore_eos = true;
-    q.hash_logits = true;
-    q.sampling = (vb_sampling){.set = VB_SET_TEMPERATURE, .temperature = 0};
-    if (vb_generate(m, &q, r, &err) != VB_OK) fail_msg("%s", err.text);
+    vb_request q = golden_request(ids, 20, 40, 0, 0);
+    golden_generate(m, &q, r);
     vb_model_close(m);
 }
 
@@ -199,34 +176,31 @@ static void heads_with_experts(void **state) {
     testdir_remove(&numbered);
 }
 
-/* ---- Quantised
- * -----------------------------------------------------------------------------------------------------------
- */
+/* ---- Quantised ----------------------------------------------------------------------------------------------------------- */
 
 static void quantised_copy(void **state) {
     (void)state;
     testdir d;
     testdir_make(&d);
-    char out[128], path[700];
+    char out[128];
     (void)snprintf(out, sizeof out, "%s/q8", d.path);
     vb__pool *pool;
     vb__quantise_result res;
     vb_error err;
     assert_int_equal(vb__pool_create(2, &pool, NULL), VB_OK);
     const vb__quantise_options qo = {.bits = 8, .group = 32, .pool = pool};
-    if (vb__quantise_folder(source, out, &qo, &res, &err) != VB_OK) fail_msg("%s", err.text);
+    if (vb__quantise_folder(golden_file(SOURCE), out, &qo, &res, &err) != VB_OK) fail_msg("%s", err.text);
     vb__pool_destroy(pool);
     golden_model g;
     golden_open(&g, out, 2, 16);
     const vb__layer *l = &g.m->layers[0];
     assert_true(l->router->quantised && l->router->bits == 8 && l->experts[3].gate->quantised &&
                 !l->experts[3].down->quantised);
-    vb__safetensors s = {0};
-    (void)snprintf(path, sizeof path, "%s/expected.safetensors", source);
-    assert_int_equal(vb__safetensors_open(path, &s, NULL), VB_OK);
+    vb__safetensors s;
+    golden_tensors(&s, golden_file(SOURCE "/expected.safetensors"));
     int32_t ids[N], v = g.m->cfg.vocab;
-    memcpy(ids, tensor(&s, "short.input_ids")->data, sizeof ids);
-    const float *want = (const float *)(const void *)tensor(&s, "short.logits")->data;
+    memcpy(ids, golden_tensor(&s, "short.input_ids")->data, sizeof ids);
+    const float *want = (const float *)(const void *)golden_tensor(&s, "short.logits")->data;
     golden_run(&g, ids, N);
     /* The weights' error costs about 2e-3; single rows where another expert is chosen, or the gated norm
      * amplifies, more. */
@@ -254,11 +228,9 @@ static void quantised_copy(void **state) {
 }
 
 int main(int argc, char **argv) {
-    char home[] = "/tmp/vb_test_XXXXXX";
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     if (golden_shared() == NULL) return 77;
-    if (mkdtemp(home) == NULL || setenv("VERBATIM_HOME", home, 1) != 0) return 1;
-    (void)snprintf(source, sizeof source, "%s/fixtures/tiny/qwen35-moe", golden_shared());
+    (void)golden_fresh_home();
     uint32_t csr = vb__fp_enter();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(heads_with_experts),

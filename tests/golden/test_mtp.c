@@ -1,14 +1,6 @@
 /* The MTP head against its fixtures: logits and hidden rows of the tiny model, the recursive draft of depth 4, and the trained
  * model's top-1 predictions along its reference texts, with the share that the text confirms. */
-#include "base/json.h"
 #include "golden_util.h"
-
-static const vb__st_tensor *tensor(const vb__safetensors *s, const char *name) {
-    for (int32_t i = 0; i < s->count; i++)
-        if (strcmp(s->tensors[i].name, name) == 0) return &s->tensors[i];
-    fail_msg("no tensor %s", name);
-    return NULL;
-}
 
 /* MTP rows pos0..pos0+n-1 on g->seq; logits in g->logits, rows after mtp.norm in out. */
 static void mtp_rows(golden_model *g, const int32_t *tokens, const float *hidden, int32_t pos0, int32_t n, float *out) {
@@ -20,29 +12,26 @@ static void mtp_rows(golden_model *g, const int32_t *tokens, const float *hidden
 
 static void tiny_head(void **state) {
     (void)state;
-    char path[700];
     golden_model g;
-    (void)snprintf(path, sizeof path, "%s/fixtures/tiny/qwen35-mtp", golden_shared());
-    golden_open(&g, path, 1, 8);
-    (void)snprintf(path, sizeof path, "%s/fixtures/tiny/qwen35-mtp/expected.safetensors", golden_shared());
-    vb__safetensors s = {0};
-    assert_int_equal(vb__safetensors_open(path, &s, NULL), VB_OK);
+    golden_open(&g, golden_file("fixtures/tiny/qwen35-mtp"), 1, 8);
+    vb__safetensors s;
+    golden_tensors(&s, golden_file("fixtures/tiny/qwen35-mtp/expected.safetensors"));
     int32_t ids[64], v = g.m->cfg.vocab, h = g.m->cfg.hidden;
-    memcpy(ids, tensor(&s, "short.input_ids")->data, 37 * 4);
+    memcpy(ids, golden_tensor(&s, "short.input_ids")->data, 37 * 4);
     golden_run(&g, ids, 37);
     int32_t pending = golden_argmax(g.logits + 36 * v, v);
     void *p;
     assert_int_equal(g.be->ops->alloc(g.be, (size_t)64 * (size_t)h * 4, &p), VB_OK);
     float *out = p;
     mtp_rows(&g, ids + 1, g.hidden, 0, 36, out);
-    const float *want = (const float *)(const void *)tensor(&s, "short.mtp_logits")->data;
+    const float *want = (const float *)(const void *)golden_tensor(&s, "short.mtp_logits")->data;
     double sum = 0, kl = 0;
     for (int64_t i = 0; i < 36 * (int64_t)v; i++) sum += ((double)g.logits[i] - want[i]) * ((double)g.logits[i] - want[i]);
     for (int32_t i = 0; i < 36; i++) kl += golden_kl(want + (int64_t)i * v, g.logits + (int64_t)i * v, v) / 36;
     printf("tiny MTP: rms %.4f kl %.2e\n", sqrt(sum / (36.0 * v)), kl);
     assert_true(sqrt(sum / (36.0 * v)) <= 0.06 && kl <= 1.5e-3);
     /* Depth 4 by recursion behind the trunk's own next token. */
-    const int32_t *draft = (const int32_t *)(const void *)tensor(&s, "short.draft_ids")->data;
+    const int32_t *draft = (const int32_t *)(const void *)golden_tensor(&s, "short.draft_ids")->data;
     const float *hidden = g.hidden + 36 * h;
     assert_int_equal(vb__seq_reserve(g.seq, 48), VB_OK);
     for (int32_t i = 0; i < 4; i++) {
@@ -56,28 +45,19 @@ static void tiny_head(void **state) {
     golden_close(&g);
 }
 
-static int32_t ids_of(const json_t *a, int32_t *out, int32_t at) {
-    for (size_t i = 0; i < json_array_size(a); i++) out[at++] = (int32_t)json_integer_value(json_array_get(a, i));
-    return at;
-}
-
 static void trained_head(void **state) {
     (void)state;
-    char path[700];
     golden_model g;
-    json_t *root;
-    (void)snprintf(path, sizeof path, "%s/models/atto", golden_shared());
-    golden_open(&g, path, 2, 8);
-    (void)snprintf(path, sizeof path, "%s/fixtures/reference.json", golden_shared());
-    assert_int_equal(vb__json_read(path, 64 << 20, NULL, &root, NULL), VB_OK);
+    golden_open(&g, golden_file("models/atto"), 2, 8);
+    json_t *root = golden_json("fixtures/reference.json");
     void *p;
     assert_int_equal(g.be->ops->alloc(g.be, (size_t)g.max_rows * (size_t)g.m->cfg.hidden * 4, &p), VB_OK);
     int32_t v = g.m->cfg.vocab, rows = 0, differ = 0;
     double accept_sum = 0, want_sum = 0;
     for (size_t k = 0; k < json_array_size(root); k++) {
         const json_t *c = json_array_get(root, k), *top1 = json_object_get(c, "mtp_top1");
-        int32_t ids[1024], n_prompt = ids_of(json_object_get(c, "prompt_ids"), ids, 0);
-        int32_t n = ids_of(json_object_get(c, "greedy_ids"), ids, n_prompt), accepted = 0, greedy = 0;
+        int32_t ids[1024], n_prompt = golden_ids(json_object_get(c, "prompt_ids"), ids);
+        int32_t n = n_prompt + golden_ids(json_object_get(c, "greedy_ids"), ids + n_prompt), accepted = 0, greedy = 0;
         vb__seq_reset(g.seq);
         golden_run(&g, ids, n - 1);
         mtp_rows(&g, ids + 1, g.hidden, 0, n - 1, p);

@@ -1,14 +1,8 @@
 /* The trained model in bf16 against the stock implementation in f32: argmax at every position whose margin is 0.05 or
  * more (teacher forced; so greedy text agrees up to the first smaller margin), and the distance of the logits. */
 #include "golden_util.h"
-#include "base/json.h"
 
 enum { MAX_IDS = 1024 };
-
-static int32_t ids_of(const json_t *a, int32_t *out, int32_t at) {
-    for (size_t i = 0; i < json_array_size(a); i++) out[at++] = (int32_t)json_integer_value(json_array_get(a, i));
-    return at;
-}
 
 static const float *expected(const vb__safetensors *s, int32_t prompt, const char *what, int32_t v, int32_t *rows) {
     char name[64];
@@ -34,23 +28,17 @@ static void add_row(distance *d, const float *want, const float *got, int32_t v)
 
 static void reference_prompts(void **state) {
     (void)state;
-    char path[700];
-    vb_error err = {0};
-    json_t *root;
-    vb__safetensors st = {0};
+    json_t *root = golden_json("fixtures/reference.json");
+    vb__safetensors st;
     golden_model g;
-    (void)snprintf(path, sizeof path, "%s/fixtures/reference.json", golden_shared());
-    if (vb__json_read(path, 64 << 20, NULL, &root, &err) != VB_OK) fail_msg("%s", err.text);
-    (void)snprintf(path, sizeof path, "%s/fixtures/reference.safetensors", golden_shared());
-    assert_int_equal(vb__safetensors_open(path, &st, &err), VB_OK);
-    (void)snprintf(path, sizeof path, "%s/models/atto", golden_shared());
-    golden_open(&g, path, 2, 8);
+    golden_tensors(&st, golden_file("fixtures/reference.safetensors"));
+    golden_open(&g, golden_file("models/atto"), 2, 8);
     int32_t v = g.m->cfg.vocab, positions = 0, close = 0;
     distance d = {0};
     for (size_t p = 0; p < json_array_size(root); p++) {
         const json_t *c = json_array_get(root, p), *top4 = json_object_get(c, "top4");
-        int32_t ids[MAX_IDS], n_prompt = ids_of(json_object_get(c, "prompt_ids"), ids, 0);
-        int32_t n = ids_of(json_object_get(c, "greedy_ids"), ids, n_prompt);
+        int32_t ids[MAX_IDS], n_prompt = golden_ids(json_object_get(c, "prompt_ids"), ids);
+        int32_t n = n_prompt + golden_ids(json_object_get(c, "greedy_ids"), ids + n_prompt);
         int32_t rows;
         vb__seq_reset(g.seq);
         golden_run(&g, ids, n - 1);

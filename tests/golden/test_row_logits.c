@@ -2,13 +2,7 @@
  * among them one whose best id has no token and one that is not finite. */
 #include "engine/model_handle.h"
 #include "engine/sample_rows.h"
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "golden_util.h"
 
 enum { ROWS = 7 };
 
@@ -17,16 +11,8 @@ static float *hidden;
 
 static int open_model(void **state) {
     (void)state;
-    vb_model_options o;
-    vb_error err = {0};
-    vb_model_options_init(&o);
-    o.path = SOURCE_ROOT "/models/atto";
-    o.threads = 2;
-    o.ctx = 128;
-    if (vb_model_open(&o, &model, &err) != VB_OK) {
-        printf("%s\n", err.text);
-        return -1;
-    }
+    vb_model_options o = golden_options(NULL, 128);
+    model = golden_load(&o);
     int32_t n = model->engine->model->cfg.hidden;
     hidden = malloc(ROWS * (size_t)n * sizeof *hidden);
     uint32_t z = 7;

@@ -3,7 +3,6 @@
  * least, and no gap between the four best off by more than 1.1. Prompts tokenise to the same ids. */
 #include "engine/gguf_text.h"
 #include "golden_util.h"
-#include <jansson.h>
 
 static char model_path[700];
 
@@ -18,20 +17,6 @@ static bool find_model(void) {
     if (access(model_path, R_OK) == 0) return true;
     printf("SKIP: no model at %s (tools/fetch_smollm2.sh fetches it)\n", model_path);
     return false;
-}
-
-static json_t *read_cases(void) {
-    char path[700];
-    json_error_t je;
-    (void)snprintf(path, sizeof path, "%s/fixtures/smollm2.json", golden_shared());
-    json_t *doc = json_load_file(path, 0, &je);
-    if (doc == NULL) fail_msg("%s: %s", path, je.text);
-    return doc;
-}
-
-static int32_t ids_of(const json_t *list, int32_t *out) {
-    for (size_t i = 0; i < json_array_size(list); i++) out[i] = (int32_t)json_integer_value(json_array_get(list, i));
-    return (int32_t)json_array_size(list);
 }
 
 typedef struct tally {
@@ -55,13 +40,13 @@ static void one_position(const json_t *top4, int32_t greedy, const float *row, i
 
 static tally run_cases(int32_t activations) {
     tally t = {0};
-    json_t *doc = read_cases(), *c;
+    json_t *doc = golden_json("fixtures/smollm2.json"), *c;
     golden_model g;
     size_t i;
     golden_open(&g, model_path, 2, activations);
     int32_t v = g.m->cfg.vocab;
     json_array_foreach(json_object_get(doc, "cases"), i, c) {
-        int32_t ids[1024], p = ids_of(json_object_get(c, "prompt_ids"), ids), n = ids_of(json_object_get(c, "greedy_ids"), ids + p);
+        int32_t ids[1024], p = golden_ids(json_object_get(c, "prompt_ids"), ids), n = golden_ids(json_object_get(c, "greedy_ids"), ids + p);
         vb__seq_reset(g.seq);
         golden_run(&g, ids, p + n - 1);
         for (int32_t j = 0; j < n; j++)
@@ -94,14 +79,14 @@ static void prompts_tokenise_the_same(void **state) {
     vb__gguf g;
     vb__tokenizer *tok;
     vb_error err = {0};
-    json_t *doc = read_cases(), *c;
+    json_t *doc = golden_json("fixtures/smollm2.json"), *c;
     size_t i, n;
     if (vb__gguf_open(model_path, &g, &err) != VB_OK || vb__gguf_tokenizer(&g, &tok, &err) != VB_OK) fail_msg("%s", err.text);
     const char *template;
     assert_int_equal(vb__gguf_chat_template(&g, &template, &n, &err), VB_OK);
     vb__gguf_close(&g);
     json_array_foreach(json_object_get(doc, "cases"), i, c) {
-        int32_t want[1024], count = ids_of(json_object_get(c, "prompt_ids"), want);
+        int32_t want[1024], count = golden_ids(json_object_get(c, "prompt_ids"), want);
         const json_t *prompt = json_object_get(c, "prompt");
         vb__ids got = {0};
         if (vb__tokenizer_encode(tok, json_string_value(prompt), json_string_length(prompt), NULL, &got, &err) != VB_OK)

@@ -15,16 +15,9 @@ static const tiny dense[] = {{"llama-default", 0.036, 5.9e-4, NULL}, {"llama-rop
 static const tiny moe[] = {{"qwen35-moe", 0.039, 7.9e-4, NULL}, {"qwen35-moe-text", 0.039, 7.9e-4, NULL}};
 static const tiny gguf[] = {{"llama-rope3", 0.031, 4.4e-4, "model.gguf"}, {"qwen35-moe", 0.039, 7.9e-4, "model.gguf"}};
 
-static const vb__st_tensor *tensor(const vb__safetensors *s, const char *name) {
-    for (int32_t i = 0; i < s->count; i++)
-        if (strcmp(s->tensors[i].name, name) == 0) return &s->tensors[i];
-    fail_msg("no tensor %s", name);
-    return NULL;
-}
-
 static void compare(const vb__safetensors *s, const char *name, const float *got, int32_t rows, int32_t n, double *rms,
                     double *kl, double *max) {
-    const vb__st_tensor *t = tensor(s, name);
+    const vb__st_tensor *t = golden_tensor(s, name);
     assert_int_equal(t->shape[0], rows);
     assert_int_equal(t->shape[1], n);
     const float *want = (const float *)(const void *)t->data;
@@ -40,27 +33,23 @@ static void compare(const vb__safetensors *s, const char *name, const float *got
 }
 
 static void check_model(const tiny *t) {
-    const char *shared = golden_shared();
-    if (shared == NULL) return;
-    char path[700];
-    (void)snprintf(path, sizeof path, "%s/fixtures/tiny/%s%s%s", shared, t->name, t->file == NULL ? "" : "/",
-                   t->file == NULL ? "" : t->file);
+    char path[200];
+    (void)snprintf(path, sizeof path, "fixtures/tiny/%s%s%s", t->name, t->file == NULL ? "" : "/", t->file == NULL ? "" : t->file);
     golden_model g;
-    golden_open(&g, path, 2, 8);
-    (void)snprintf(path, sizeof path, "%s/fixtures/tiny/%s/expected.safetensors", shared, t->name);
-    vb__safetensors s = {0};
-    vb_error err;
-    assert_int_equal(vb__safetensors_open(path, &s, &err), VB_OK);
+    golden_open(&g, golden_file(path), 2, 8);
+    (void)snprintf(path, sizeof path, "fixtures/tiny/%s/expected.safetensors", t->name);
+    vb__safetensors s;
+    golden_tensors(&s, golden_file(path));
     int32_t v = g.m->cfg.vocab;
     double rms, kl, max;
     int32_t ids[256];
-    memcpy(ids, tensor(&s, "short.input_ids")->data, 37 * 4);
+    memcpy(ids, golden_tensor(&s, "short.input_ids")->data, 37 * 4);
     golden_run(&g, ids, 37);
     compare(&s, "short.logits", g.logits, 37, v, &rms, &kl, &max);
     printf("%s short: max %.4f rms %.4f kl %.2e\n", t->name, max, rms, kl);
     assert_true(rms <= t->rms && kl <= t->kl);
     /* Greedy continuation, one row at a time. */
-    const int32_t *greedy = (const int32_t *)(const void *)tensor(&s, "short.greedy_ids")->data;
+    const int32_t *greedy = (const int32_t *)(const void *)golden_tensor(&s, "short.greedy_ids")->data;
     int32_t id = golden_argmax(g.logits + 36 * v, v);
     for (int32_t i = 0; i < 16; i++) {
         assert_int_equal(id, greedy[i]);
@@ -69,7 +58,7 @@ static void check_model(const tiny *t) {
     }
     /* The long prompt, in two calls. */
     vb__seq_reset(g.seq);
-    memcpy(ids, tensor(&s, "long.input_ids")->data, 150 * 4);
+    memcpy(ids, golden_tensor(&s, "long.input_ids")->data, 150 * 4);
     golden_run(&g, ids, 70);
     golden_run(&g, ids + 70, 80);
     compare(&s, "long.logits", g.logits + 72 * v, 8, v, &rms, &kl, &max);
