@@ -1,5 +1,6 @@
 /* act_quant, AVX-512. Contract: ops/act_quant.h. Rows of a block that have a group in common go together: their
  * largest values and their sums are reduced in one tree of 16 x 16, their divisions are one vector's. */
+#include "backend/cpu/x86/lanes_avx512.h"
 #include "backend/ops/act_quant.h"
 #include <immintrin.h>
 #include <stdbool.h>
@@ -77,7 +78,7 @@ static inline __attribute__((always_inline)) bool group_of_rows(int vectors, int
             v[i] = _mm512_max_epu32(v[i], _mm512_and_si512(_mm512_castps_si512(_mm512_loadu_ps(x + i * xs + 16 * j)),
                                                            _mm512_set1_epi32(0x7fffffff)));
     }
-    __mmask16 rows = (__mmask16)((1u << n) - 1);
+    __mmask16 rows = vb__mask16(n);
     __m512i bits = largest_of(v);
     __mmask16 out = _mm512_mask_cmplt_epu32_mask(rows, bits, _mm512_set1_epi32(0x1f800000)) |
                     _mm512_mask_cmpge_epu32_mask(rows, bits, _mm512_set1_epi32(0x7f800000));

@@ -38,8 +38,8 @@ static void round_queries(const vb__attn_tile *t, uint8_t *q, int32_t lanes) {
         const float *src = i < lanes ? t->q + i / t->heads * t->qs + i % t->heads * t->qh : t->q;
         for (int32_t d = 0; d < t->dim; d += 32) {
             int32_t left = i < lanes ? t->dim - d : 0;
-            __mmask16 a = left >= 16 ? 0xffff : (__mmask16)((1u << left) - 1);
-            __mmask16 b = left >= 32 ? 0xffff : left <= 16 ? 0 : (__mmask16)((1u << (left - 16)) - 1);
+            __mmask16 a = vb__mask16(left);
+            __mmask16 b = vb__mask16(left - 16);
             __m512 lo = _mm512_maskz_loadu_ps(a, src + d), hi = _mm512_maskz_loadu_ps(b, src + d + 16);
             _mm512_store_si512(q + d * 2, (__m512i)_mm512_cvtne2ps_pbh(hi, lo)); /* to_bf16, but for what NaN it gives */
         }
@@ -193,7 +193,7 @@ static void sums(scratch *s, int32_t lane) {
 }
 
 static void copy_v_tail(const uint8_t *v, int32_t dim, uint8_t *tail) {
-    __mmask16 m = (__mmask16)((1u << (dim % 16)) - 1);
+    __mmask16 m = vb__mask16(dim % 16);
     v += dim / 16 * 64;
     for (int32_t p = 0; p < 32; p++)
         _mm512_store_si512(tail + p * 64, _mm512_maskz_loadu_epi32(m, v + (int64_t)p * dim * 4));

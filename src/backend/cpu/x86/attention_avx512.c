@@ -155,7 +155,7 @@ static void round_queries(const vb__attn_tile *t, float *q) {
         for (int32_t h = 0; h < t->heads; h++, q += QS) {
             const float *src = t->q + r * t->qs + h * t->qh;
             for (int32_t d = 0; d < t->dim; d += 16) {
-                __mmask16 m = t->dim - d >= 16 ? 0xffff : (__mmask16)((1u << (t->dim - d)) - 1);
+                __mmask16 m = vb__mask16(t->dim - d);
                 _mm512_store_si512(q + d, attn_to_bf16(_mm512_maskz_loadu_ps(m, src + d)));
             }
         }
@@ -187,7 +187,7 @@ static void softmax(const vb__attn_tile *t, scratch *s, int32_t lanes) {
 }
 
 static void copy_v_tail(const uint8_t *v, int32_t dim, uint8_t *tail) {
-    __mmask16 m = (__mmask16)((1u << (dim % 16)) - 1);
+    __mmask16 m = vb__mask16(dim % 16);
     v += dim / 16 * 64;
     for (int32_t p = 0; p < 32; p++)
         _mm512_store_si512(tail + p * 64, _mm512_maskz_loadu_epi32(m, v + (int64_t)p * dim * 4));
@@ -267,7 +267,7 @@ void vb__attn_fold_avx512(VB_ATTN_FOLD_ARGS) {
 void vb__attn_finish_avx512(VB_ATTN_FINISH_ARGS) {
     __m512 vl = _mm512_set1_ps(l), zero = _mm512_setzero_ps();
     for (int32_t d = 0; d < dim; d += 16) {
-        __mmask16 m = dim - d >= 16 ? 0xffff : (__mmask16)((1u << (dim - d)) - 1);
+        __mmask16 m = vb__mask16(dim - d);
         __m512 r =
             l == 0.0f ? zero : _mm512_add_ps(_mm512_div_ps(_mm512_maskz_loadu_ps(m, po + d), vl), zero);
         if (gate != NULL) r = _mm512_mul_ps(r, vb__sigmoid_avx512(_mm512_maskz_loadu_ps(m, gate + d)));

@@ -3,6 +3,7 @@
 #ifndef VB_X86_ATTENTION_AVX512_H
 #define VB_X86_ATTENTION_AVX512_H
 #include "backend/cpu/x86/attention_lanes.h"
+#include "backend/cpu/x86/lanes_avx512.h"
 #include "backend/cpu/x86/vmath_avx512.h"
 
 enum { ATTN_SS = 64 + 16 /* floats of a lane's scores */ };
@@ -94,7 +95,7 @@ static inline __m512i attn_round_p(__m512 p) {
  * which is the copy that the contract asks for. A lane that sees nothing in this block keeps all it has. */
 static inline void attn_fold_factors(attn_lanes *s, int32_t lane0, int32_t lanes, float *m, float *l, bool first) {
     for (int32_t i = lane0; i < lanes; i += 16) {
-        __mmask16 see = lanes - i >= 16 ? 0xffff : (__mmask16)((1u << (lanes - i)) - 1);
+        __mmask16 see = vb__mask16(lanes - i);
         for (int32_t j = 0; j < 16 && i + j < lanes && !s->all; j++)
             if (s->seen[i + j] == 0) see &= (__mmask16) ~(1u << j);
         __m512 mb = _mm512_load_ps(s->mb + i), lb = _mm512_load_ps(s->lb + i);

@@ -1,6 +1,7 @@
 /* Helpers of the AVX-512 linear kernels, also used by AMX. Static inline only. */
 #ifndef VB_BACKEND_X86_LINEAR_AVX512_H
 #define VB_BACKEND_X86_LINEAR_AVX512_H
+#include "backend/cpu/x86/lanes_avx512.h"
 #include "backend/cpu/x86/linear_slice.h"
 #include <immintrin.h>
 
@@ -47,7 +48,7 @@ VB_INLINE void vb__store_zero(float *p) {
 
 /* + bias, + residual, and the store of one row of a panel; never beyond n. */
 VB_INLINE void vb__panel_store(float *y, int32_t o, int32_t n, const float *bias, const float *residual, __m512 v) {
-    __mmask16 m = n - o >= 16 ? (__mmask16)0xffff : (__mmask16)((1u << (n - o)) - 1);
+    __mmask16 m = vb__mask16(n - o);
     if (bias != NULL) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(m, bias + o));
     if (residual != NULL) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(m, residual + o));
     _mm512_mask_storeu_ps(y + o, m, v);

@@ -14,7 +14,7 @@ void vb__act_bf16_amx(VB_ACT_BF16_ARGS) {
         const float *row = x + r * xs;
         for (int32_t k = 0; k < b->kp; k += 16) {
             int32_t left = b->k - k;
-            __mmask16 m = left >= 16 ? (__mmask16)0xffff : left <= 0 ? 0 : (__mmask16)((1u << left) - 1);
+            __mmask16 m = vb__mask16(left);
             __m512i u = _mm512_castps_si512(_mm512_maskz_loadu_ps(m, row + k));
             __m512i a = _mm512_and_si512(u, _mm512_set1_epi32(0x7fffffff)), top = _mm512_srli_epi32(u, 16);
             __m512i v = _mm512_add_epi32(u, _mm512_set1_epi32(0x7fff));
