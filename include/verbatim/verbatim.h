@@ -294,6 +294,9 @@ VB_API void vb_verify_options_init(vb_verify_options *o);
  * certificate: an object with `equal`, the grid, the hashes and the first difference (null when equal). */
 VB_API VB_MUST_USE vb_err vb_verify_json(const vb_verify_options *o, char **json, bool *equal, vb_error *err);
 
+/* Whether a trace can be written there (vb_request, vb_async_options), before a model is loaded for it: a new file, or one that is a
+ * trace already. Writes nothing, but drops a last line that was cut short. */
+VB_API VB_MUST_USE vb_err vb_trace_check(const char *path, vb_error *err);
 /* Runs every request of a trace again with the same round structure and compares tokens and logits. path NULL: the model that the
  * trace names. */
 VB_API VB_MUST_USE vb_err vb_replay_json(const char *trace, const char *path, int32_t threads, char **json, bool *equal,

@@ -127,6 +127,7 @@ static int run(void *values_, const char *const *positional, int n_positional) {
     vb_request_init(&q);
     /* All that can be wrong with the command line comes before the model is loaded. */
     VB_TRY_OUT(fill_request(v, &q, &s, &accepts, &err));
+    if (v->trace) VB_TRY_OUT(vb_trace_check(v->trace, &err));
     VB_TRY_OUT(vb__prompt_read(&v->prompt, n_positional > 0 ? positional[0] : NULL, &text, &given, &n, &err));
     VB_TRY_OUT(vb__model_options_from(&v->model, &mo, &path, &err));
     mo.parallel = 1 + q.neighbours;

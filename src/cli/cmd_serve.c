@@ -107,6 +107,7 @@ static int run(void *values_, const char *const *positional, int n_positional) {
     so.n_hosts = v->hosts.n;
     so.ready = ready;
     so.user = v;
+    if (v->trace) VB_TRY_OUT(vb_trace_check(v->trace, &err));
     VB_TRY_OUT(vb__model_options_from(&v->model, &mo, &path, &err));
     mo.parallel = v->parallel.set ? (int32_t)v->parallel.v : 4;
     if (v->kv_pages.set) mo.kv_pages = v->kv_pages.v;

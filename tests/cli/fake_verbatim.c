@@ -234,6 +234,9 @@ vb_err vb_verify_json(const vb_verify_options *o, char **json, bool *equal, vb_e
     *json = vb__strdup(VB_TAG_MISC, "{\"equal\":true,\"cells\":1,\"seconds\":0.5,\"first_difference\":null}");
     return *json != NULL ? VB_OK : vb__fail(err, VB_E_MEMORY, "verify: out of memory");
 }
+vb_err vb_trace_check(const char *path, vb_error *err) {
+    return path[0] != '\0' ? VB_OK : vb__fail(err, VB_E_ARGUMENT, "--trace: is empty, expected a file");
+}
 vb_err vb_replay_json(const char *trace, const char *path, int32_t threads, char **json, bool *equal, vb_error *err) {
     (void)trace, (void)path, (void)threads;
     *equal = true;

@@ -3,7 +3,7 @@
 what they say of files that somebody else wrote.
 
 usage: test_proofs.py PROGRAM SOURCE_ROOT"""
-import json, os, subprocess, sys, tempfile, unittest
+import json, os, resource, subprocess, sys, tempfile, unittest
 
 PROGRAM = ROOT = None
 CHAT = 'Count from one to ten.'
@@ -19,10 +19,10 @@ class Proofs(unittest.TestCase):
     def tearDownClass(cls):
         cls.tmp.cleanup()
 
-    def call(self, *args, code=0, env=None):
+    def call(self, *args, code=0, env=None, **more):
         e = {k: v for k, v in os.environ.items() if not k.startswith('VERBATIM_')}
         e.update({'VERBATIM_HOME': self.dir, **(env or {})})
-        p = subprocess.run([PROGRAM, *args], capture_output=True, text=True, cwd=self.dir, timeout=280, env=e)
+        p = subprocess.run([PROGRAM, *args], capture_output=True, text=True, env=e, timeout=280, **{'cwd': self.dir, **more})
         self.assertEqual(p.returncode, code, repr(args) + '\n' + p.stdout + p.stderr)
         return p.stdout if code < 2 else p.stderr
 
@@ -68,7 +68,7 @@ class Proofs(unittest.TestCase):
         replay(1, 'tokens, token 5', token_ids=tokens[:5] + [tokens[5] + 1] + tokens[6:])
         replay(1, 'tokens, token 5', token_ids=tokens[:5])
         replay(1, 'logits', logits_sha256='0' * 64)
-        replay(1, 'rounds', accepted=[15] * 9, proposed=[1] * 9)
+        replay(1, 'rounds', accepted=[15] * 9, proposed=[15] * 9)
         at = 'verbatim: error: edited:2: '
         replay(3, at + 'token_ids: entry 1', token_ids=[1, 1 << 30])
         replay(3, at + 'token_ids: entry 0', token_ids=[2147483647] * 20, accepted=[0] * 5, proposed=[5] * 5)
@@ -78,9 +78,14 @@ class Proofs(unittest.TestCase):
         replay(3, at + 'logit_bias: entry 0 has the id 4294967301', logit_bias=[[4294967301, 1.0]])
         replay(3, at + 'logit_bias', logit_bias=[[5, 1e300]])
         replay(3, at + 'proposed: has 1 rounds', accepted=[], proposed=[1])
+        replay(3, at + 'accepted: entry 1 is 2, expected at most the 1', accepted=[1, 2], proposed=[1, 1])
+        replay(3, at + 'accepted: entry 0 is not an integer of 0 to 15', accepted=[16], proposed=[16])
+        replay(3, at + 'logits_sha256: is "0"', logits_sha256='0')
         replay(3, at + 'temperature', sampling={**request['sampling'], 'temperature': -5})
         replay(3, 'edited:1: activations: is 12', head={'activations': 12})
         replay(3, 'edited:1: contract: is 2', head={'contract': 2})
+        replay(3, 'edited:1: trace: is format 2, expected 1', head={'trace': 2})
+        replay(3, 'edited:1: path: /nowhere: ', head={'path': '/nowhere'})
         replay(3, 'edited:1: ctx', head={'ctx': 1 << 40})
         replay(3, 'is another model', head={'model': '0' * 32})
         self.assertIn('comes before any header', self.call('replay', self.edited([request]), code=3))
@@ -94,6 +99,66 @@ class Proofs(unittest.TestCase):
         self.assertIn('cut:2: ', self.call('replay', 'cut', code=3))
         with open(os.path.join(self.dir, 'endless'), 'w') as f: f.truncate(1 << 40)
         self.assertIn('endless:1: the line does not end', self.call('replay', 'endless', code=3))
+
+    def test_where_a_trace_goes(self):
+        run = ('run', 'x', '-n', '2', '--greedy', '--draft', 'none', '--trace')
+        path = lambda name: os.path.join(self.dir, name)
+        def content(name):
+            with open(path(name), 'rb') as f: return f.read()
+        def refused(name, says, left=None):
+            # before the model is loaded: it is not there
+            self.assertIn(says, self.call(*run, name, '-m', 'nowhere', code=2 if name == '' else 3))
+            if left is not None: self.assertEqual(content(name), left)
+        # somebody's file is left as it is
+        for text in (b'notes', b'{"a": 1}\n', b'{"type":"request"}\n', b'\n', b'{"type":"header","trace":1', b'{"type":"header","trace":"1"}\n'):
+            with open(path('mine'), 'wb') as f: f.write(text)
+            refused('mine', 'verbatim: error: mine: is no trace, expected a new file or one written by --trace', text)
+        with open(path('mine'), 'wb') as f: f.write(b'{"type":"header","trace":2}\n')
+        refused('mine', 'mine: is a trace of format 2, expected 1 or a new file')
+        os.mkfifo(path('pipe'))
+        refused('pipe', 'pipe: is not a regular file') # at once
+        os.symlink('target', path('link'))
+        refused('link', 'link: is a symbolic link, expected a file')
+        self.assertFalse(os.path.exists(path('target')))
+        refused('', '--trace: is empty')
+        refused('.', '.: cannot be opened')
+        refused('/dev/full', '/dev/full: is not a regular file')
+        refused('no/t', 'no/t: cannot be opened (No such file or directory)')
+        refused('mine/t', 'mine/t: cannot be opened (Not a directory)')
+        # a full disk: what was there stays whole
+        self.call(*run, 'full')
+        whole = content('full')
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + 100, resource.RLIM_INFINITY))
+        self.assertIn('full: could not be written', self.call(*run, 'full', code=3, preexec_fn=limit))
+        self.assertEqual(content('full'), whole)
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + len(whole.split(b'\n')[0]) + 20, resource.RLIM_INFINITY))
+        self.assertIn('full: could not be written', self.call(*run, 'full', code=3, preexec_fn=limit))
+        self.assertEqual(content('full').count(b'\n'), 3)
+        self.assertIn('equal: 1 requests', self.call('replay', 'full'))
+        # a last line that was cut short is dropped, and said to be
+        for cut in (30, 2 << 14):
+            with open(path('full'), 'wb') as f: f.write(whole + b'{"type":"request"' + b' ' * cut)
+            p = subprocess.run([PROGRAM, *run, 'full'], capture_output=True, text=True, cwd=self.dir, timeout=60)
+            self.assertIn('its last line was cut short: %d bytes are dropped' % (cut + 17), p.stderr)
+            self.assertIn('equal: 2 requests', self.call('replay', 'full'))
+
+    def test_programs_that_share_a_trace(self):
+        # of two models and settings, at the same time; replay must know which request belongs to which
+        os.symlink(os.path.join(ROOT, 'models', 'atto'), os.path.join(self.dir, 'here'))
+        env = {k: v for k, v in os.environ.items() if not k.startswith('VERBATIM_')}
+        env['VERBATIM_HOME'] = self.dir
+        args = [['--activations', a, '--ctx', str(100 + i)] for i in range(3) for a in ('8', '16')]
+        running = [subprocess.Popen([PROGRAM, 'run', CHAT, '-m', 'here', '-n', '24', '--greedy', '--ignore-eos', '--trace', 'shared', *a],
+                                    cwd=self.dir, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for a in args]
+        self.assertEqual([p.wait(120) for p in running], [0] * 6)
+        with open(os.path.join(self.dir, 'shared')) as f: lines = [json.loads(l) for l in f]
+        settings, header = [], None
+        for l in lines:
+            if l['type'] == 'header': header = l
+            else: settings.append((header['activations'], header['ctx']))
+        self.assertEqual(sorted(settings), sorted([(int(a[1]), int(a[3])) for a in args]))
+        # from another folder: the path of the model is whole
+        self.assertIn('equal: 6 requests', self.call('replay', os.path.join(self.dir, 'shared'), cwd='/'))
 
     def test_a_path_that_is_no_text(self):
         link = os.path.join(os.fsencode(self.dir), b'at\xffto')
