@@ -9,7 +9,7 @@ action=${1:-install} set=${2:-base}
 base="gcc libc6-dev make meson ninja-build pkg-config python3 libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev
  libssl-dev libzstd-dev libcmocka-dev libedit-dev libmicrohttpd-dev libcurl4-openssl-dev"
 fuzz="clang"
-full="clang clang-format curl nodejs npm qemu-user python3-venv python3-pip chromium man-db"
+full="clang clang-format curl nodejs npm qemu-user python3-venv python3-pip python3-numpy chromium man-db"
 case $set in
 base) packages=$base ;;
 fuzz) packages="$base $fuzz" ;;
