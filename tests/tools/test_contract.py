@@ -49,6 +49,11 @@ def main():
             path = os.path.join(tmp, kind + '.gguf')
             subprocess.run([sys.executable, os.path.join(ORACLE, 'random_gguf.py'), kind, path], check=True)
             check('--tokens', '12', '--new', '2', path)
+        for kind in ('bf16', 'q4_0', 'q6_k'):
+            path = os.path.join(tmp, kind + '-wild.gguf')
+            subprocess.run([sys.executable, os.path.join(ORACLE, 'random_gguf.py'), kind, path, '2', 'wild'], check=True)
+            check('--tokens', '12', '--new', '2', path)
+            if kind == 'bf16': check('--tokens', '12', '--new', '2', '--plant', 'underflow', path, status=1)
     tiny = os.path.join(SHARED, 'fixtures/tiny')
     if os.path.isdir(tiny):
         check('--golden', '1', os.path.join(SHARED, 'models/atto'))

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Writes a small Llama of random quantised blocks, to try a type of GGUF (docs/formats.md) bit by bit with contract.py.
 
-usage: tools/oracle/random_gguf.py TYPE FILE [SEED]
+usage: tools/oracle/random_gguf.py TYPE FILE [SEED [wild]]
 
 TYPE: f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k, iq4_nl, mxfp4. All matrices and the embedding have it; rows of q and
 k are taken as interleaved, as this architecture's are. Scales have both signs, and some are zero or denormal as fp16. There is no
-tokenizer. Standard library only."""
+tokenizer. wild: norm weights down to 2^-126, so that groups of inputs, products and logits are tiny. Standard library only."""
 import random, struct, sys
 
 HIDDEN, FFN, HEADS, KV, DIM, LAYERS, VOCAB = 256, 512, 4, 2, 64, 2, 320
@@ -42,11 +42,22 @@ def block(rnd, kind):
     return bytes([rnd.choice((0, 1, 2, 119, 120, 121, 122, 123))]) + bulk(16)
 
 
+def norm(rnd, n, exponents):
+    """n weights; runs of 64 share one of the exponents."""
+    out = []
+    for i in range(n):
+        if i % 64 == 0: e = rnd.choice(exponents)
+        out.append(rnd.uniform(0.5, 1.5) * 2.0**-(e - (rnd.random() < 0.1)))
+    return struct.pack('<%df' % n, *out)
+
+
 def main():
-    if len(sys.argv) not in (3, 4) or sys.argv[1] not in TYPES:
+    if not 3 <= len(sys.argv) <= 5 or sys.argv[1] not in TYPES or sys.argv[4:] not in ([], ['wild']):
         print(__doc__.strip(), file=sys.stderr)
         return 2
-    kind, rnd = sys.argv[1], random.Random(int(sys.argv[3]) if len(sys.argv) == 4 else 1)
+    kind, rnd, wild = sys.argv[1], random.Random(int(sys.argv[3]) if len(sys.argv) > 3 else 1), len(sys.argv) == 5
+    inner = (0, 0, 0, 20, 50, 60, 62, 63, 64, 65, 70, 90, 110, 125) if wild else (0,)
+    last = ((100, 110, 118, 122) if TYPES[kind][1] == 1 else (0, 20, 60, 63, 64, 65)) if wild else (0,)
     u32 = lambda k, v: string(k) + struct.pack('<II', 4, v)
     f32 = lambda k, v: string(k) + struct.pack('<If', 6, v)
     keys = [string('general.architecture') + struct.pack('<I', 8) + string('llama')]
@@ -67,7 +78,7 @@ def main():
         data += bytes(-len(data) % 32)
         infos.append(string(name) + struct.pack('<I', len(shape)) + struct.pack('<%dQ' % len(shape), *shape[::-1]) +
                      struct.pack('<IQ', number if len(shape) == 2 else 0, len(data)))
-        if len(shape) == 1: data += struct.pack('<%df' % shape[0], *(rnd.uniform(0.5, 1.5) for _ in range(shape[0])))
+        if len(shape) == 1: data += norm(rnd, shape[0], last if name == 'output_norm.weight' else inner)
         else: data += b''.join(block(rnd, kind) for _ in range(shape[0] * shape[1] // elements))
     data += bytes(-len(data) % 32)
     head = b'GGUF' + struct.pack('<IQQ', 3, len(tensors), len(keys)) + b''.join(keys) + b''.join(infos)
