@@ -88,6 +88,12 @@ static vb_err fill_request(const values *v, vb_request *q, run_state *s, int32_t
     if (v->all_logits && !v->logits_out)
         return vb__fail(err, VB_E_ARGUMENT, "--all-logits: needs --logits-out FILE");
     if (v->accepts) VB_TRY(vb__parse_ids("--accepts", v->accepts, accepts, &q->n_accepts, err));
+    for (int32_t i = 0; i < q->n_accepts; i++)
+        if ((*accepts)[i] >= VB_LIMIT_DRAFT_WIDTH)
+            return vb__fail(err, VB_E_ARGUMENT, "--accepts: is %d at number %d, expected lengths 0 to %d", (*accepts)[i], i + 1,
+                            VB_LIMIT_DRAFT_WIDTH - 1);
+    if (v->accepts && v->model.draft && strcmp(v->model.draft, "none") == 0)
+        return vb__fail(err, VB_E_ARGUMENT, "--accepts: needs drafting, and --draft is none");
     q->accepts = *accepts;
     q->trace_path = v->trace;
     q->on_text = on_text;

@@ -144,6 +144,17 @@ vb_err vb__generate(vb_model *m, const vb_request *q, const vb__draft_script *sc
     return code;
 }
 
+/* An answer that ends earlier has no room for all that was asked for. */
+static void say_unwalked(const vb_request *q, const vb__rounds *r) {
+    int32_t same = 0;
+    while (same < q->n_accepts && same < r->n && r->accepted[same] == q->accepts[same]) same++;
+    if (same == q->n_accepts) return;
+    if (same < r->n)
+        vb__log(VB_LOG_WARN, "accepts", "round %d of %d accepted %d of %d: the answer ends there", same + 1, q->n_accepts, r->accepted[same],
+                q->accepts[same]);
+    else vb__log(VB_LOG_WARN, "accepts", "%d of %d rounds were run: the answer ends behind them", same, q->n_accepts);
+}
+
 /* Forced accept lengths: a first pass for the answer, then the same answer again by the rounds that were asked for. */
 static vb_err generate_accepts(vb_model *m, const vb_request *q, vb_result *out, vb_error *err) {
     vb__engine *e = m->engine;
@@ -164,7 +175,10 @@ static vb_err generate_accepts(vb_model *m, const vb_request *q, vb_result *out,
     const vb__draft_script script = {.tokens = plain.ids, .n_tokens = plain.count, .accepted = q->accepts, .n_rounds = q->n_accepts};
     vb_request again = *q;
     again.sampling = plain.sampling;
-    vb_err code = vb__generate(m, &again, &script, out, NULL, err);
+    vb__rounds rounds = {0};
+    vb_err code = vb__generate(m, &again, &script, out, &rounds, err);
+    if (code == VB_OK && out->finish != VB_FINISH_CANCELLED) say_unwalked(q, &rounds);
+    vb__rounds_fini(&rounds);
     vb_result_fini(&plain);
     return code;
 }

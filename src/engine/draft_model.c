@@ -24,6 +24,15 @@ struct vb__draft_model {
     float never[PADDING_MAX];
 };
 
+vb_err vb__draft_model_fits(const vb__model_config *drafter, const vb__model_config *target, vb_error *err) {
+    int32_t ours = drafter->vocab, theirs = target->vocab;
+    if (drafter->arch == VB_ARCH_DFLASH)
+        return vb__fail(err, VB_E_MISMATCH, "is a DFlash drafter, expected a model (a drafter goes with --draft dflash:PATH)");
+    if (abs(ours - theirs) <= PADDING_MAX && ours <= 2 * theirs) return VB_OK;
+    return vb__fail(err, VB_E_MISMATCH, "vocab_size: is %d, expected the target's %d or as much of it padded otherwise (by at most %d rows)", ours,
+                    theirs, PADDING_MAX);
+}
+
 vb_err vb__draft_model_open(const char *path, const vb__model *target, int32_t max_rows, int32_t n_pages,
                             vb__draft_model **out, vb_error *err) {
     vb__checkpoint *ck;
@@ -38,11 +47,7 @@ vb_err vb__draft_model_open(const char *path, const vb__model *target, int32_t m
         goto out;
     }
     int32_t ours = src.cfg->vocab, theirs = target->cfg.vocab;
-    if (abs(ours - theirs) > PADDING_MAX || ours > 2 * theirs) {
-        e = vb__fail(err, VB_E_MISMATCH, "--draft model: %s: vocab_size: is %d, expected the target's %d or as much of it padded "
-                     "otherwise (by at most %d rows)", path, ours, theirs, PADDING_MAX);
-        goto out;
-    }
+    VB_TRY_OUT(vb__draft_model_fits(src.cfg, &target->cfg, err));
     if (ours != theirs)
         vb__log(VB_LOG_INFO, "draft", "model=%s vocab_size=%d target=%d: taken for the same tokens, padded otherwise", path, ours,
                 theirs);

@@ -7,8 +7,9 @@
 
 typedef struct vb__draft_model vb__draft_model;
 
-/* VB_E_MISMATCH with both numbers when the vocabularies differ in size by more than padding may. n_pages: KV pages for all its
- * sequences. */
+/* VB_E_MISMATCH with both numbers when the vocabularies differ in size by more than padding may. */
+VB_MUST_USE vb_err vb__draft_model_fits(const vb__model_config *drafter, const vb__model_config *target, vb_error *err);
+/* n_pages: KV pages for all its sequences. */
 VB_MUST_USE vb_err vb__draft_model_open(const char *path, const vb__model *target, int32_t max_rows,
                                         int32_t n_pages, vb__draft_model **out, vb_error *err);
 void vb__draft_model_close(vb__draft_model *d); /* accepts NULL; after its sequences */

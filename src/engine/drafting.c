@@ -19,6 +19,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+enum { DRAFT_PATH_MAX = 4096 };
+
 struct vb__draft_slot {
     vb__lookup *lookup;
     int32_t mtp_rows;   /* MTP rows in the pages, each from a trunk hidden row and a committed token */
@@ -101,12 +103,14 @@ static vb_err device(vb__engine *e, int64_t floats, float **out, vb_error *err) 
     return VB_OK;
 }
 
+static vb_err mtp_is_missing(const char *model, const char *tensor, vb_error *err) {
+    return vb__fail(err, VB_E_NOT_FOUND, "--draft mtp: %s: tensor %s is missing, expected by mtp_num_hidden_layers", model, tensor);
+}
+
 static vb_err open_mtp(vb__engine *e, vb_error *err) {
     vb__drafting *d = e->drafting;
     if (e->model->mtp == NULL) {
-        if (e->model->mtp_missing[0] != '\0')
-            return vb__fail(err, VB_E_NOT_FOUND, "--draft mtp: %s: tensor %s is missing, expected by mtp_num_hidden_layers",
-                            e->path, e->model->mtp_missing);
+        if (e->model->mtp_missing[0] != '\0') return mtp_is_missing(e->path, e->model->mtp_missing, err);
         return vb__fail(err, VB_E_MISMATCH, "--draft mtp: %s: the model has 0 MTP layers, expected 1", e->path);
     }
     VB_TRY(device(e, (int64_t)e->max_rows * e->model->cfg.hidden, &d->mtp_in, err));
@@ -117,15 +121,25 @@ static vb_err open_mtp(vb__engine *e, vb_error *err) {
     return VB_OK;
 }
 
-static vb_err open_dflash(vb__engine *e, const char *path, vb_error *err) {
-    vb__drafting *d = e->drafting;
+/* Which of two models an error is about must be seen. */
+static vb_err drafter_error(int32_t kind, const char *path, vb_err code, vb_error *err) {
+    return vb__fail_prefix(err, code, "--draft %s: %s", vb__draft_kind_name(kind), path);
+}
+
+static vb_err load_dflash(vb__engine *e, const char *path, vb_error *err) {
     vb__checkpoint *ck;
     vb__weight_source src;
     VB_TRY(vb__checkpoint_open(path, &ck, err));
     vb__checkpoint_source(ck, &src);
-    vb_err code = vb__dflash_load(&src, e->model, e->max_rows, e->parallel, &d->dflash, err);
+    vb_err code = vb__dflash_load(&src, e->model, e->max_rows, e->parallel, &e->drafting->dflash, err);
     vb__checkpoint_close(ck);
-    VB_TRY(code);
+    return code;
+}
+
+static vb_err open_dflash(vb__engine *e, const char *path, vb_error *err) {
+    vb__drafting *d = e->drafting;
+    vb_err code = load_dflash(e, path, err);
+    if (code != VB_OK) return drafter_error(VB_DRAFT_DFLASH, path, code, err);
     const vb__model *m = vb__dflash_model(d->dflash);
     /* As many pages as the trunk, and a few for the blocks behind full contexts. */
     VB_TRY(vb__page_pool_create(e->be, m->page_bytes, vb__page_pool_count(e->pages) + e->parallel, &d->dpages, err));
@@ -147,7 +161,7 @@ static bool sibling(const char *model, char *buf, size_t size) {
 }
 
 void vb__drafting_widen(const char *model, const char *spec, vb__cpu_backend_options *bo) {
-    char path[4096];
+    char path[DRAFT_PATH_MAX];
     if (spec == NULL || strcmp(spec, "auto") == 0 || strcmp(spec, "dflash") == 0) {
         if (!sibling(model, path, sizeof path)) return;
         spec = path;
@@ -164,38 +178,65 @@ void vb__drafting_widen(const char *model, const char *spec, vb__cpu_backend_opt
     vb__checkpoint_close(ck);
 }
 
+enum { AUTO = VB_DRAFT_KINDS };
+
+/* --draft: the kind, or AUTO, and where its files are ("" where it has none). */
+static vb_err parse_spec(const char *model, const char *spec, int32_t *kind, char *path, size_t size, vb_error *err) {
+    const char *colon = strchr(spec, ':');
+    *kind = strcmp(spec, "auto") == 0 ? AUTO : vb__draft_kind_parse(spec, colon != NULL ? (size_t)(colon - spec) : strlen(spec));
+    path[0] = '\0';
+    bool takes = *kind == VB_DRAFT_DFLASH || *kind == VB_DRAFT_MODEL, needs = *kind == VB_DRAFT_MODEL;
+    if (*kind < 0 || (colon == NULL ? needs : !takes || colon[1] == '\0'))
+        return vb__fail(err, VB_E_ARGUMENT, "--draft: unknown '%s', expected auto, none, lookup, mtp, dflash[:PATH] or model:PATH", spec);
+    if (colon != NULL && (size_t)snprintf(path, size, "%s", colon + 1) >= size)
+        return vb__fail(err, VB_E_RANGE, "--draft: a path of %zu bytes, expected less than %zu", strlen(colon + 1), size);
+    if (*kind == VB_DRAFT_DFLASH && colon == NULL && !sibling(model, path, size))
+        return vb__fail(err, VB_E_NOT_FOUND, "--draft dflash: %s: no such folder, expected a drafter there or dflash:PATH", path);
+    return VB_OK;
+}
+
+static vb_err check_files(const vb__weight_source *model, int32_t kind, const char *path, vb_error *err) {
+    vb__checkpoint *ck;
+    vb_err code = vb__checkpoint_open(path, &ck, err);
+    if (code != VB_OK) return drafter_error(kind, path, code, err);
+    const vb__model_config *c = vb__checkpoint_config(ck);
+    code = kind == VB_DRAFT_DFLASH ? vb__dflash_fits(c, model->cfg, err) : vb__draft_model_fits(c, model->cfg, err);
+    vb__checkpoint_close(ck);
+    return code == VB_OK ? VB_OK : drafter_error(kind, path, code, err);
+}
+
+vb_err vb__drafting_check(const vb__weight_source *model, const vb_model_options *o, vb_error *err) {
+    char path[DRAFT_PATH_MAX];
+    int32_t kind;
+    if (o->draft_width < 0 || o->draft_width > VB_LIMIT_DRAFT_WIDTH)
+        return vb__fail(err, VB_E_RANGE, "--draft-width: %d, expected 1 to %d, or auto", o->draft_width, VB_LIMIT_DRAFT_WIDTH);
+    VB_TRY(parse_spec(model->path, o->draft == NULL ? "auto" : o->draft, &kind, path, sizeof path, err));
+    if (kind == VB_DRAFT_MTP && model->missing_mtp != NULL) return mtp_is_missing(model->path, model->missing_mtp, err);
+    return path[0] != '\0' ? check_files(model, kind, path, err) : VB_OK;
+}
+
 static vb_err open_kinds(vb__engine *e, const char *spec, vb_error *err) {
     vb__drafting *d = e->drafting;
-    char path[4096];
-    const char *colon = strchr(spec, ':');
-    size_t len = colon != NULL ? (size_t)(colon - spec) : strlen(spec);
-    const char *arg = colon != NULL ? colon + 1 : NULL;
-    if (len == 4 && memcmp(spec, "auto", 4) == 0 && arg == NULL) {
-        vb_error why = {0};
-        d->auto_kind = true;
-        d->kinds |= 1u << VB_DRAFT_LOOKUP;
-        if (e->model->mtp != NULL) VB_TRY(open_mtp(e, err));
-        if (sibling(e->path, path, sizeof path) && open_dflash(e, path, &why) != VB_OK)
-            vb__log(VB_LOG_WARN, "draft", "auto leaves out dflash: %s", why.text);
+    char path[DRAFT_PATH_MAX];
+    int32_t kind;
+    vb_error why = {0};
+    VB_TRY(parse_spec(e->path, spec, &kind, path, sizeof path, err));
+    if (kind == VB_DRAFT_MTP) return open_mtp(e, err);
+    if (kind == VB_DRAFT_DFLASH) return open_dflash(e, path, err);
+    if (kind == VB_DRAFT_MODEL) {
+        vb_err code = vb__draft_model_open(path, e->model, e->max_rows, vb__page_pool_count(e->pages) + e->parallel, &d->model, err);
+        if (code != VB_OK) return drafter_error(kind, path, code, err);
+    }
+    if (kind != AUTO) {
+        d->kinds |= 1u << kind;
         return VB_OK;
     }
-    int32_t kind = vb__draft_kind_parse(spec, len);
-    if (kind == VB_DRAFT_LOOKUP && arg == NULL) {
-        d->kinds |= 1u << VB_DRAFT_LOOKUP;
-        return VB_OK;
-    }
-    if (kind == VB_DRAFT_MTP && arg == NULL) return open_mtp(e, err);
-    if (kind == VB_DRAFT_DFLASH && (arg == NULL || arg[0] != '\0')) {
-        if (arg == NULL && !sibling(e->path, path, sizeof path))
-            return vb__fail(err, VB_E_NOT_FOUND, "--draft dflash: %s: no such folder, expected a drafter there or dflash:PATH", path);
-        return open_dflash(e, arg != NULL ? arg : path, err);
-    }
-    if (kind == VB_DRAFT_MODEL && arg != NULL && arg[0] != '\0') {
-        VB_TRY(vb__draft_model_open(arg, e->model, e->max_rows, vb__page_pool_count(e->pages) + e->parallel, &d->model, err));
-        d->kinds |= 1u << VB_DRAFT_MODEL;
-        return VB_OK;
-    }
-    return vb__fail(err, VB_E_ARGUMENT, "--draft: unknown '%s', expected auto, none, lookup, mtp, dflash[:PATH] or model:PATH", spec);
+    d->auto_kind = true;
+    d->kinds |= 1u << VB_DRAFT_LOOKUP;
+    if (e->model->mtp != NULL) VB_TRY(open_mtp(e, err));
+    if (sibling(e->path, path, sizeof path) && open_dflash(e, path, &why) != VB_OK)
+        vb__log(VB_LOG_WARN, "draft", "auto leaves out dflash: %s", why.text);
+    return VB_OK;
 }
 
 static vb_err open_slot(vb__engine *e, vb__slot *s, vb_error *err) {
@@ -223,8 +264,6 @@ static vb_err open_vocab(vb__engine *e, vb_error *err) {
 
 vb_err vb__drafting_open(vb__engine *e, const vb_model_options *o, vb_error *err) {
     const char *spec = o->draft == NULL ? "auto" : o->draft;
-    if (o->draft_width < 0 || o->draft_width > VB_LIMIT_DRAFT_WIDTH)
-        return vb__fail(err, VB_E_RANGE, "--draft-width: %d, expected 1 to %d, or auto", o->draft_width, VB_LIMIT_DRAFT_WIDTH);
     if (strcmp(spec, "none") == 0) return VB_OK;
     e->drafting = vb__calloc(VB_TAG_ENGINE, 1, sizeof *e->drafting);
     if (e->drafting == NULL) return vb__fail(err, VB_E_MEMORY, "drafter: out of memory");

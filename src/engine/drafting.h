@@ -13,8 +13,12 @@ struct vb__req;
 struct vb__slot;
 struct vb__step_seq;
 struct vb__cpu_backend_options;
+struct vb__weight_source;
 struct vb_model_options;
 
+/* What is wrong with o's drafting options for a model, as far as it can be seen before anything is loaded: a drafter that is not there, of
+ * another kind, or of other sizes than the model's (both are named). */
+VB_MUST_USE vb_err vb__drafting_check(const struct vb__weight_source *model, const struct vb_model_options *o, vb_error *err);
 /* Reads the drafters that o->draft names and gates their widths. A drafter asked for by name that does not fit is an error
  * with both numbers; `auto` takes what fits. */
 VB_MUST_USE vb_err vb__drafting_open(struct vb__engine *e, const struct vb_model_options *o, vb_error *err);

@@ -215,7 +215,8 @@ vb_err vb__engine_open(const vb_model_options *o, vb__engine **out, vb_error *er
     uint32_t csr = vb__fp_enter();
     vb__weight_source src;
     vb__checkpoint_source(ck, &src);
-    vb_err code = vb__engine_open_source(o, &src, &e, err);
+    vb_err code = vb__drafting_check(&src, o, err); /* before the loading, which may take long */
+    if (code == VB_OK) code = vb__engine_open_source(o, &src, &e, err);
     if (code == VB_OK) {
         const vb__model_config *c = vb__checkpoint_config(ck);
         for (int32_t i = 0; i < c->n_eos; i++) add_eos(e, c->eos[i]);

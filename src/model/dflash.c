@@ -16,25 +16,24 @@ struct vb__dflash {
 
 const vb__model *vb__dflash_model(const vb__dflash *d) { return &d->m; }
 
-static vb_err fits(const vb__model_config *c, const vb__model_config *t, const char *path, vb_error *err) {
+vb_err vb__dflash_fits(const vb__model_config *c, const vb__model_config *t, vb_error *err) {
     if (c->arch != VB_ARCH_DFLASH)
-        return vb__fail(err, VB_E_MISMATCH, "%s: is no DFlash drafter (%s), expected DFlashDraftModel", path, vb__arch_name(c->arch));
+        return vb__fail(err, VB_E_MISMATCH, "is no DFlash drafter (%s), expected DFlashDraftModel", vb__arch_name(c->arch));
     if (c->hidden != t->hidden)
-        return vb__fail(err, VB_E_MISMATCH, "%s: hidden_size: is %d, expected the target's %d", path, c->hidden, t->hidden);
+        return vb__fail(err, VB_E_MISMATCH, "hidden_size: is %d, expected the target's %d", c->hidden, t->hidden);
     if (c->vocab != t->vocab)
-        return vb__fail(err, VB_E_MISMATCH, "%s: vocab_size: is %d, expected the target's %d", path, c->vocab, t->vocab);
+        return vb__fail(err, VB_E_MISMATCH, "vocab_size: is %d, expected the target's %d", c->vocab, t->vocab);
     if (c->target_layers != 0 && c->target_layers != t->layers)
-        return vb__fail(err, VB_E_MISMATCH, "%s: num_target_layers: is %d, expected the target's %d", path, c->target_layers, t->layers);
+        return vb__fail(err, VB_E_MISMATCH, "num_target_layers: is %d, expected the target's %d", c->target_layers, t->layers);
     for (int32_t i = 0; i < c->n_taps; i++)
         if (c->taps[i] >= t->layers)
-            return vb__fail(err, VB_E_MISMATCH, "%s: target_layer_ids: %d, expected ids below the target's %d layers", path,
-                            c->taps[i], t->layers);
+            return vb__fail(err, VB_E_MISMATCH, "target_layer_ids: %d, expected ids below the target's %d layers", c->taps[i], t->layers);
     return VB_OK;
 }
 
 vb_err vb__dflash_load(const vb__weight_source *src, const vb__model *target, int32_t max_rows, int32_t max_seqs,
                        vb__dflash **out, vb_error *err) {
-    VB_TRY(fits(src->cfg, &target->cfg, src->path, err));
+    VB_TRY(vb__dflash_fits(src->cfg, &target->cfg, err));
     vb__dflash *d = vb__calloc(VB_TAG_ENGINE, 1, sizeof *d);
     if (d == NULL) return vb__fail(err, VB_E_MEMORY, "drafter: out of memory");
     d->target = target;

@@ -9,7 +9,10 @@
 
 typedef struct vb__dflash vb__dflash;
 
-/* Loads a drafter for `target`, for calls of at most max_rows rows in at most max_seqs sequences. VB_E_MISMATCH with both numbers when hidden size, vocabulary or layer count differ. */
+/* Whether a drafter of this config goes with a target of that one: VB_E_MISMATCH with both numbers when hidden size, vocabulary or layer
+ * count differ. */
+VB_MUST_USE vb_err vb__dflash_fits(const vb__model_config *drafter, const vb__model_config *target, vb_error *err);
+/* Loads a drafter that fits `target`, for calls of at most max_rows rows in at most max_seqs sequences. */
 VB_MUST_USE vb_err vb__dflash_load(const vb__weight_source *src, const vb__model *target, int32_t max_rows, int32_t max_seqs,
                                    vb__dflash **out, vb_error *err);
 void vb__dflash_destroy(vb__dflash *d);

@@ -3,7 +3,7 @@
 what they say of files that somebody else wrote.
 
 usage: test_proofs.py PROGRAM SOURCE_ROOT"""
-import json, os, resource, subprocess, sys, tempfile, unittest
+import json, os, resource, shutil, subprocess, sys, tempfile, unittest
 
 PROGRAM = ROOT = None
 CHAT = 'Count from one to ten.'
@@ -19,12 +19,15 @@ class Proofs(unittest.TestCase):
     def tearDownClass(cls):
         cls.tmp.cleanup()
 
-    def call(self, *args, code=0, env=None, **more):
+    def both(self, *args, code=0, env=None, **more):
         e = {k: v for k, v in os.environ.items() if not k.startswith('VERBATIM_')}
         e.update({'VERBATIM_HOME': self.dir, **(env or {})})
         p = subprocess.run([PROGRAM, *args], capture_output=True, text=True, env=e, timeout=280, **{'cwd': self.dir, **more})
         self.assertEqual(p.returncode, code, repr(args) + '\n' + p.stdout + p.stderr)
-        return p.stdout if code < 2 else p.stderr
+        return p.stdout, p.stderr
+
+    def call(self, *args, code=0, **more):
+        return self.both(*args, code=code, **more)[code >= 2]
 
     def trace(self, name, *args):
         path = os.path.join(self.dir, name)
@@ -47,6 +50,15 @@ class Proofs(unittest.TestCase):
             self.assertEqual(d['accepted'], sum(asked))
             self.assertEqual(d['accepted_by_position'][:max(asked)], [sum(a > i for a in asked) for i in range(max(asked))])
             self.assertAlmostEqual(d['mean_accepted'], d['accepted'] / d['rounds'])
+
+    def test_accepts_beyond_the_end(self):
+        run = ('run', CHAT, '--greedy', '--ignore-eos', '-n', '20', '--accepts')
+        self.assertEqual(self.both(*run, '3,10,0')[1], '')
+        self.assertIn('accepts: round 2 of 3 accepted 3 of 15: the answer ends there', self.both(*run, '14,15,3')[1])
+        self.assertIn('accepts: 2 of 5 rounds were run: the answer ends behind them', self.both(*run, '14,3,0,0,0')[1])
+        for accepts in ('16', '3,16', '4096'): # before the model is loaded
+            self.assertIn('--accepts: is ' + accepts.split(',')[-1], self.call(*run, accepts, '-m', 'nowhere', code=2))
+        self.assertIn('--accepts: needs drafting', self.call(*run, '3', '--draft', 'none', code=2))
 
     def test_replay(self):
         # every way to end: end token, token limit, stop string, context end inside a block, penalties on the way
@@ -100,6 +112,46 @@ class Proofs(unittest.TestCase):
         with open(os.path.join(self.dir, 'endless'), 'w') as f: f.truncate(1 << 40)
         self.assertIn('endless:1: the line does not end', self.call('replay', 'endless', code=3))
 
+    def test_drafters_that_do_not_fit(self):
+        src, folder = os.path.join(ROOT, 'models', 'atto-dflash'), os.path.join(self.dir, 'drafter')
+        with open(os.path.join(src, 'config.json')) as f: config = json.load(f)
+        with open(os.path.join(src, 'model.safetensors'), 'rb') as f: data = f.read()
+        size = 8 + int.from_bytes(data[:8], 'little')
+        head = json.loads(data[8:size])
+
+        def drafter(config, head=head):
+            shutil.rmtree(folder, ignore_errors=True)
+            os.makedirs(folder)
+            text = json.dumps(head).encode()
+            with open(os.path.join(folder, 'config.json'), 'w') as f: json.dump(config, f)
+            with open(os.path.join(folder, 'model.safetensors'), 'wb') as f: f.write(len(text).to_bytes(8, 'little') + text + data[size:])
+
+        def refused(says, kind='dflash', **made):
+            drafter(**{'config': config, **made})
+            self.assertIn(f'verbatim: error: --draft {kind}: {folder}: {says}', self.call('run', 'x', '-n', '2', '--draft', f'{kind}:{folder}', code=3))
+
+        inner = lambda **k: {**config, 'dflash_config': {**config['dflash_config'], **k}}
+        refused("hidden_size: is 1024, expected the target's 512", config={**config, 'hidden_size': 1024})
+        refused("vocab_size: is 16400, expected the target's 16384", config={**config, 'vocab_size': 16400})
+        refused("num_target_layers: is 24, expected the target's 12", config={**config, 'num_target_layers': 24})
+        refused('config.json: dflash_config.target_layer_ids[2]: is 12, expected strictly ascending layers below 12', config=inner(target_layer_ids=[1, 5, 12]))
+        refused('config.json: dflash_config.mask_token_id: is 16384, expected an integer 0..16383', config=inner(mask_token_id=16384))
+        refused('model.safetensors: tensor norm.weight: is missing', head={('norm.scale' if k == 'norm.weight' else k): v for k, v in head.items()})
+        refused('model.safetensors: tensor norm.weight: dtype is "F6"', head={**head, 'norm.weight': {**head['norm.weight'], 'dtype': 'F6'}})
+        refused('is a DFlash drafter, expected a model', kind='model')
+        drafter(config)
+        self.call('run', 'x', '-n', '2', '--draft', f'dflash:{folder}')
+        for spec, says in ((f'dflash:{ROOT}/models/atto', 'is no DFlash drafter (qwen3_5), expected DFlashDraftModel'),
+                           ('dflash:nowhere', 'nowhere: is neither a folder'), ('model:nowhere', 'nowhere: is neither a folder')):
+            self.assertIn(says, self.call('run', 'x', '-n', '2', '--draft', spec, code=3))
+        # asked for by nobody, one that does not fit is left out, and said to be
+        os.symlink(os.path.join(ROOT, 'models', 'atto'), os.path.join(self.dir, 'target'))
+        drafter({**config, 'num_target_layers': 24})
+        os.rename(folder, os.path.join(self.dir, 'target-dflash'))
+        says = "auto leaves out dflash: --draft dflash: target-dflash: num_target_layers: is 24, expected the target's 12"
+        self.assertEqual(self.both('run', 'x', '-n', '2', '--greedy', '-m', 'target')[1].count(says), 1)
+        self.assertIn("num_target_layers: is 24", self.call('run', 'x', '-m', 'target', '--draft', 'dflash', code=3))
+
     def test_where_a_trace_goes(self):
         run = ('run', 'x', '-n', '2', '--greedy', '--draft', 'none', '--trace')
         path = lambda name: os.path.join(self.dir, name)
@@ -117,9 +169,9 @@ class Proofs(unittest.TestCase):
         refused('mine', 'mine: is a trace of format 2, expected 1 or a new file')
         os.mkfifo(path('pipe'))
         refused('pipe', 'pipe: is not a regular file') # at once
-        os.symlink('target', path('link'))
+        os.symlink('pointed', path('link'))
         refused('link', 'link: is a symbolic link, expected a file')
-        self.assertFalse(os.path.exists(path('target')))
+        self.assertFalse(os.path.exists(path('pointed')))
         refused('', '--trace: is empty')
         refused('.', '.: cannot be opened')
         refused('/dev/full', '/dev/full: is not a regular file')
@@ -138,8 +190,7 @@ class Proofs(unittest.TestCase):
         # a last line that was cut short is dropped, and said to be
         for cut in (30, 2 << 14):
             with open(path('full'), 'wb') as f: f.write(whole + b'{"type":"request"' + b' ' * cut)
-            p = subprocess.run([PROGRAM, *run, 'full'], capture_output=True, text=True, cwd=self.dir, timeout=60)
-            self.assertIn('its last line was cut short: %d bytes are dropped' % (cut + 17), p.stderr)
+            self.assertIn('its last line was cut short: %d bytes are dropped' % (cut + 17), self.both(*run, 'full')[1])
             self.assertIn('equal: 2 requests', self.call('replay', 'full'))
 
     def test_programs_that_share_a_trace(self):
