@@ -38,12 +38,29 @@ static const char *text_of(const json_t *o, const char *key) {
     return s != NULL ? s : "";
 }
 
-static void print_list(const char *name, const json_t *a) {
-    printf("%-10s", name);
+static void print_values(const json_t *a) {
     for (size_t i = 0; i < json_array_size(a); i++) {
         const json_t *v = json_array_get(a, i);
-        if (json_is_string(v)) printf("%s%s", i > 0 ? ", " : " ", json_string_value(v));
-        else printf("%s%lld", i > 0 ? ", " : " ", (long long)json_integer_value(v));
+        const char *comma = i > 0 ? ", " : "";
+        if (json_is_string(v)) printf("%s%s", comma, json_string_value(v));
+        else printf("%s%lld", comma, (long long)json_integer_value(v));
+    }
+}
+
+static void print_list(const char *name, const json_t *a) {
+    printf("%-10s ", name);
+    print_values(a);
+    printf("\n");
+}
+
+static void print_drafters(const json_t *grid) {
+    const json_t *a = json_object_get(grid, "drafters");
+    printf("%-10s ", "drafters");
+    for (size_t i = 0; i < json_array_size(a); i++) {
+        const char *name = json_string_value(json_array_get(a, i));
+        const json_t *n = name ? json_object_get(json_object_get(grid, "proposed"), name) : NULL;
+        printf("%s%s", i > 0 ? ", " : "", name ? name : "");
+        if (n) printf(" (%lld drafts)", (long long)json_integer_value(n));
     }
     printf("\n");
 }
@@ -71,9 +88,14 @@ static void print_certificate(const json_t *c) {
     printf("%-10s %s\n%-10s %s\n", "model", text_of(c, "path"), "machine", text_of(c, "machine"));
     print_list("levels", json_object_get(g, "levels"));
     print_list("threads", json_object_get(g, "threads"));
-    print_list("drafters", json_object_get(g, "drafters"));
-    printf("%-10s %s; chunks %s; neighbours %s; cache %s\n", "widths", text_of(g, "widths"),
-           text_of(g, "chunks"), text_of(g, "neighbours"), text_of(g, "cache"));
+    print_drafters(g);
+    print_list("widths", json_object_get(g, "widths"));
+    print_list("chunks", json_object_get(g, "chunks"));
+    print_list("neighbours", json_object_get(g, "neighbours"));
+    print_list("cache", json_object_get(g, "cache"));
+    print_list("blocks", json_object_get(g, "blocks"));
+    print_list("gate", json_object_get(g, "gate"));
+    if (json_is_string(json_object_get(c, "fault"))) printf("%-10s %s\n", "fault", text_of(c, "fault"));
     printf("%-10s %lld in %.1f s\n", "cells", (long long)real_of(c, "cells"), real_of(c, "seconds"));
     if (json_is_object(d)) print_difference(d);
     else printf("equal: one hash of logits for every prompt\n");

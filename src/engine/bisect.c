@@ -53,7 +53,9 @@ static bool compare_row(const bisect *b, const float *want, const float *got, in
     d->want = want[at];
     d->got = got[at];
     (void)snprintf(d->tensor, sizeof d->tensor, "residual after layer %d (%s)", d->layer,
-                   c->layer_type[d->layer] == VB_LAYER_LINEAR ? "delta net" : "full attention");
+                   c->layer_type[d->layer] == VB_LAYER_LINEAR    ? "delta net"
+                   : c->layer_type[d->layer] == VB_LAYER_SLIDING ? "sliding attention"
+                                                                 : "full attention");
     return true;
 }
 

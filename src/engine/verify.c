@@ -4,6 +4,7 @@
 #include "base/build_id.h"
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "base/fault.h"
 #include "base/fp_env.h"
 #include "engine/bisect.h"
 #include "engine/drafting.h"
@@ -17,7 +18,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { PROMPTS = 3, SAMPLINGS = 2, ANSWER = 24, PROMPT_MAX = 100, QUICK_CELLS = 28 };
+enum { PROMPTS = 3, SAMPLINGS = 2, ANSWER = 24, PROMPT_MAX = 100, QUICK_CELLS = 36 };
 static const double quick_seconds = 40;
 
 typedef struct grid {
@@ -25,11 +26,26 @@ typedef struct grid {
     char want[PROMPTS][SAMPLINGS][65]; /* logits hash; "" until the first run */
     int32_t ids[PROMPTS][PROMPT_MAX], n[PROMPTS];
     int64_t cells, planned;
+    int32_t drafted; /* cells of the sample that draft */
     double t0;
     json_t *difference; /* NULL: none */
     json_t *levels, *threads, *drafters;
+    json_t *runs;          /* cells of each level and number of threads */
+    json_t *blocks, *gate; /* widths that were looked at closely, and that the gate has checked */
+    /* What the cells had in them, one bit for each: the certificate says no more than was run. */
+    uint32_t widths, chunks, neighbours, warm;
+    int64_t proposed[VB_DRAFT_KINDS];
     bool stop;
 } grid;
+
+static const int32_t all_chunks[] = {1, 7, 33, 512}, all_neighbours[] = {0, 1, 3}; /* 512: the whole prompt */
+enum { N_CHUNKS = sizeof all_chunks / sizeof *all_chunks, N_NEIGHBOURS = sizeof all_neighbours / sizeof *all_neighbours };
+
+static uint32_t bit_of(const int32_t *all, int32_t n, int32_t value) {
+    for (int32_t i = 0; i < n; i++)
+        if (all[i] == value) return 1u << i;
+    return 0;
+}
 
 void vb_verify_options_init(vb_verify_options *o) { *o = (vb_verify_options){.activations = 8, .draft = "auto"}; }
 
@@ -78,6 +94,11 @@ static vb_err run_cell(grid *g, vb_model *m, const cell *c, vb_error *err) {
     char *want = g->want[c->prompt][c->sampling];
     if (want[0] == '\0') memcpy(want, r.logits_sha256, 65);
     g->cells++;
+    g->widths |= 1u << c->width;
+    g->chunks |= bit_of(all_chunks, N_CHUNKS, c->chunk);
+    g->neighbours |= bit_of(all_neighbours, N_NEIGHBOURS, c->neighbours);
+    g->warm |= 1u << c->warm;
+    g->proposed[c->kind] += r.proposed;
     if (strcmp(want, r.logits_sha256) != 0) {
         g->difference = json_pack("{s:s, s:i, s:s, s:i, s:i, s:i, s:s, s:i, s:b, s:s, s:s}", "where", "grid", "prompt", (int)c->prompt,
                                   "drafter", vb__draft_kind_name(c->kind), "width", (int)c->width, "chunk", (int)c->chunk, "neighbours",
@@ -95,6 +116,7 @@ static vb_err run_cell(grid *g, vb_model *m, const cell *c, vb_error *err) {
 static vb_err look_closely(grid *g, vb_model *m, int32_t width, vb_error *err) {
     vb__difference d;
     VB_TRY(vb__bisect(m->engine, width, &d, err));
+    (void)json_array_append_new(g->blocks, json_integer(width));
     if (!d.found) return VB_OK;
     g->difference = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:i, s:f, s:f}", "where", "blocks", "tensor", d.tensor,
                               "layer", (int)d.layer, "position", (int)d.position, "width", (int)d.width, "row", (int)d.row,
@@ -111,6 +133,7 @@ static vb_err check_gate(grid *g, vb_model *m, vb_error *err) {
     for (int32_t w = 2; gate != NULL && w <= VB_LIMIT_DRAFT_WIDTH && !g->stop; w++) {
         vb__gate_state s;
         VB_TRY(vb__gate_check(gate, w, true, &s, err));
+        (void)json_array_append_new(g->gate, json_integer(w));
         if (s != VB_GATE_DECLINED) continue;
         VB_TRY(look_closely(g, m, w, err));
         if (g->stop) break;
@@ -123,6 +146,8 @@ static vb_err check_gate(grid *g, vb_model *m, vb_error *err) {
 
 /* Blocks against steps. */
 static vb_err check_blocks(grid *g, vb_model *m, vb_error *err) {
+    (void)json_array_clear(g->blocks); /* of the last level */
+    (void)json_array_clear(g->gate);
     static const int32_t quick[] = {2, 5, 16}, all[] = {2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
     const int32_t *w = g->o->full ? all : quick;
     size_t n = g->o->full ? sizeof all / sizeof *all : sizeof quick / sizeof *quick;
@@ -135,11 +160,11 @@ static uint32_t next(uint32_t *s, uint32_t n) {
     return (*s >> 8) % n;
 }
 
+/* Full: everything. Else a seeded sample of `count` cells. */
 static vb_err run_cells(grid *g, vb_model *m, int32_t count, double until, uint32_t *s, vb_error *err) {
     vb__engine *e = m->engine;
     static const int32_t chunks[] = {512, 1, 7, 33}, neighbours[] = {0, 0, 1, 3};
     uint32_t kinds = vb__drafting_kinds(e) | 1;
-    /* Every kind at the widest block, then a seeded sample; full: everything. */
     cell c = {0};
     if (g->o->full) {
         for (c.prompt = 0; c.prompt < PROMPTS; c.prompt++)
@@ -157,15 +182,23 @@ static vb_err run_cells(grid *g, vb_model *m, int32_t count, double until, uint3
                 }
         return VB_OK;
     }
-    for (int32_t i = 0; i < count && !g->stop && vb__now() < until; i++) {
+    /* Every kind at the widest block first, however slow the machine is; then others while there is time. */
+    int32_t must = count > VB_DRAFT_KINDS ? __builtin_popcount(kinds) : 1;
+    for (int32_t i = 0, kind = 0; i < count && !g->stop && (i < must || vb__now() < until); i++) {
         c.prompt = (int32_t)next(s, PROMPTS);
         c.sampling = (int32_t)next(s, SAMPLINGS);
         do c.kind = (int32_t)next(s, VB_DRAFT_KINDS);
         while ((kinds >> c.kind & 1) == 0);
-        c.width = c.kind == 0 ? 1 : 2 + (int32_t)next(s, 15);
+        c.width = c.kind == 0 ? 1 : 2 + 4 * g->drafted++ % 15; /* all of 2 to 16, in another order */
         c.chunk = chunks[next(s, 4)];
         c.neighbours = neighbours[next(s, 4)];
         c.warm = next(s, 2) == 1;
+        if (must > 1 && i < must) {
+            while ((kinds >> kind & 1) == 0) kind++;
+            c.kind = kind++;
+            c.prompt = 1; /* lookup finds something in it */
+            c.width = c.kind == 0 ? 1 : VB_LIMIT_DRAFT_WIDTH;
+        }
         VB_TRY(run_cell(g, m, &c, err));
     }
     return VB_OK;
@@ -208,6 +241,7 @@ static vb_err run_grid(grid *g, char fingerprint[33], vb_error *err) {
                         (void)json_array_append_new(g->drafters, json_string(vb__draft_kind_name(k)));
             }
             vb_err code = VB_OK;
+            int64_t before = g->cells;
             /* Plain decode on one call per row is what everything is compared with. */
             for (int32_t p = 0; p < PROMPTS && l == (int32_t)best && t == 0 && code == VB_OK; p++)
                 for (int32_t k = 0; k < SAMPLINGS && code == VB_OK; k++) {
@@ -220,9 +254,37 @@ static vb_err run_grid(grid *g, char fingerprint[33], vb_error *err) {
             if (code == VB_OK) code = run_cells(g, m, count, until, &s, err);
             vb_model_close(m);
             VB_TRY(code);
+            (void)json_array_append_new(g->runs, json_pack("{s:s, s:i, s:I}", "level", vb__cpu_level_name((vb__cpu_level)l), "threads",
+                                                           (int)thread_counts[t], "cells", (json_int_t)(g->cells - before)));
         }
     }
     return VB_OK;
+}
+
+static json_t *values_json(const int32_t *all, int32_t n, uint32_t bits) {
+    json_t *a = json_array();
+    for (int32_t i = 0; i < n; i++)
+        if (bits >> i & 1) (void)json_array_append_new(a, json_integer(all == NULL ? i : all[i]));
+    return a;
+}
+
+/* What was run, not what could have been. */
+static json_t *grid_json(const grid *g) {
+    json_t *proposed = json_object(), *cache = json_array();
+    for (int32_t k = 1; k < VB_DRAFT_KINDS; k++)
+        if (g->proposed[k] > 0) (void)json_object_set_new(proposed, vb__draft_kind_name(k), json_integer(g->proposed[k]));
+    if (g->warm & 1) (void)json_array_append_new(cache, json_string("cold"));
+    if (g->warm & 2) (void)json_array_append_new(cache, json_string("warm"));
+    return json_pack("{s:O, s:O, s:O, s:o, s:o, s:o, s:o, s:o, s:O, s:O, s:O}", "levels", g->levels, "threads", g->threads, "drafters", g->drafters,
+                     "proposed", proposed, "widths", values_json(NULL, VB_LIMIT_DRAFT_WIDTH + 1, g->widths), "chunks",
+                     values_json(all_chunks, N_CHUNKS, g->chunks), "neighbours", values_json(all_neighbours, N_NEIGHBOURS, g->neighbours), "cache",
+                     cache, "runs", g->runs, "blocks", g->blocks, "gate", g->gate);
+}
+
+static json_t *fault_json(void) {
+    for (int k = VB_FAULT_NONE + 1; k < VB_FAULTS; k++)
+        if (vb__fault_is((vb__fault)k)) return json_string(vb__fault_name((vb__fault)k));
+    return json_null();
 }
 
 static json_t *hashes_json(const grid *g) {
@@ -235,7 +297,8 @@ static json_t *hashes_json(const grid *g) {
 }
 
 vb_err vb_verify_json(const vb_verify_options *o, char **json, bool *equal, vb_error *err) {
-    grid g = {.o = o, .t0 = vb__now(), .levels = json_array(), .threads = json_array(), .drafters = json_array()};
+    grid g = {.o = o, .t0 = vb__now(), .levels = json_array(), .threads = json_array(), .drafters = json_array(), .runs = json_array(),
+              .blocks = json_array(), .gate = json_array()};
     char fingerprint[33] = "", when[32] = "", build[96];
     uint32_t csr = vb__fp_enter();
     vb_err code = run_grid(&g, fingerprint, err);
@@ -245,12 +308,11 @@ vb_err vb_verify_json(const vb_verify_options *o, char **json, bool *equal, vb_e
     struct tm tm;
     if (gmtime_r(&now, &tm) != NULL) (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
     if (code == VB_OK) {
-        json_t *root = json_pack("{s:b, s:i, s:s, s:i, s:s, s:s, s:o, s:s, s:s, s:s, s:{s:O, s:O, s:O, s:s, s:s, s:s, s:s}, s:I, s:f, s:o, s:o}",
+        json_t *root = json_pack("{s:b, s:i, s:s, s:i, s:s, s:s, s:o, s:s, s:s, s:s, s:o, s:o, s:I, s:f, s:o, s:o}",
                                  "equal", (int)(g.difference == NULL), "contract", VB_CONTRACT, "class", "cpu", "activations",
                                  (int)o->activations, "mode", o->full ? "full" : "quick", "model", fingerprint, "path", vb__json_path(o->path), "machine",
-                                 vb__cpu_brand(), "build", build, "date", when, "grid", "levels", g.levels,
-                                 "threads", g.threads, "drafters", g.drafters, "widths", "1..16", "chunks", "1, 7, 33, whole", "neighbours",
-                                 "0, 1, 3", "cache", "cold, warm", "cells", (json_int_t)g.cells, "seconds", vb__now() - g.t0, "hashes",
+                                 vb__cpu_brand(), "build", build, "date", when, "fault", fault_json(), "grid",
+                                 grid_json(&g), "cells", (json_int_t)g.cells, "seconds", vb__now() - g.t0, "hashes",
                                  hashes_json(&g), "first_difference", g.difference != NULL ? json_incref(g.difference) : json_null());
         char *text = root == NULL ? NULL : json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(9));
         json_decref(root);
@@ -263,5 +325,8 @@ vb_err vb_verify_json(const vb_verify_options *o, char **json, bool *equal, vb_e
     json_decref(g.levels);
     json_decref(g.threads);
     json_decref(g.drafters);
+    json_decref(g.runs);
+    json_decref(g.blocks);
+    json_decref(g.gate);
     return code;
 }

@@ -228,11 +228,26 @@ class Proofs(unittest.TestCase):
                 self.assertEqual(d['where'], 'blocks')
                 self.assertIn(tensor, d['tensor'])
 
+    def test_verify_without_drafters(self):
+        c = json.loads(self.call('verify', '--draft', 'none', '--json', env={'VERBATIM_CPU': 'avx2', 'VERBATIM_FAULT': 'draft-crash'}))
+        self.assertEqual((c['grid']['drafters'], c['grid']['widths'], c['grid']['gate'], c['grid']['proposed']), (['none'], [1], [], {}))
+        self.assertEqual(c['fault'], 'draft-crash')
+
     def test_verify_checks_every_width(self):
         self.call('verify', '--quick', '--draft', 'mtp', '--certificate', 'c', env={'VERBATIM_CPU': 'avx2'})
         with open(os.path.join(self.dir, 'c')) as f: c = json.load(f)
         self.assertEqual((c['equal'], c['grid']['levels'], c['grid']['drafters']), (True, ['avx2', 'c'], ['none', 'mtp']))
         self.assertEqual({len(h['logits_sha256']) for h in c['hashes']}, {64})
+        # it says what was run
+        grid = c['grid']
+        self.assertEqual((grid['gate'], grid['blocks']), (list(range(2, 17)), [2, 5, 16]))
+        self.assertTrue({1, 16} <= set(grid['widths']) <= set(range(1, 17)), grid) # the rest where there was time for it
+        self.assertTrue(set(grid['chunks']) <= {1, 7, 33, 512} and set(grid['neighbours']) <= {0, 1, 3} and set(grid['cache']) <= {'cold', 'warm'}, grid)
+        self.assertEqual(sum(r['cells'] for r in grid['runs']), c['cells'])
+        self.assertEqual(list(dict.fromkeys(r['threads'] for r in grid['runs'])), grid['threads'])
+        self.assertEqual(list(grid['proposed']), ['mtp'])
+        self.assertRegex(c['build'], r'^[0-9.]+ (gcc|clang)[0-9.]+ [0-9a-f]*$')
+        self.assertIsNone(c['fault'])
         # however slow the machine is, all widths have their answer afterwards
         with open(os.path.join(self.dir, 'gate.memo')) as f: memo = [l.split() for l in f if '/avx2' in l]
         self.assertEqual({int(w) for _, w, s in memo if s == 'passed'}, set(range(2, 17)))
