@@ -14,7 +14,7 @@ enum { KEYS_MAX = 256, KEY_FILE_BYTES = 64 << 10 };
 typedef struct values {
     vb__model_values model;
     const char *host, *api_key, *api_key_file, *alias, *trace;
-    vb__opt_int port, parallel, queue, kv_pages;
+    vb__opt_int port, parallel, queue, kv_pages, client_timeout;
     vb__opt_list cors, hosts;
     bool verbose;
 } values;
@@ -28,6 +28,8 @@ static const vb__opt g_server_opts[] = {
      "Requests that may wait for their turn; beyond them the answer is 429. Default 128"},
     {"kv-pages", 0, VB_OPT_INT, "N", AT(kv_pages), 1, VB_LIMIT_KV_PAGES, "VERBATIM_KV_PAGES",
      "KV pages of 64 tokens that all requests share; by default what they could want, as memory allows"},
+    {"client-timeout", 0, VB_OPT_INT, "S", AT(client_timeout), 1, 3600, "VERBATIM_CLIENT_TIMEOUT",
+     "Seconds that a client may keep a connection waiting: for a request, for its body, for taking its answer. Default 75"},
     {"alias", 0, VB_OPT_STRING, "NAME", AT(alias), 0, 0, "VERBATIM_ALIAS", "The model's name in answers; default the last part of its path"},
     {"trace", 0, VB_OPT_STRING, "FILE", AT(trace), 0, 0, "VERBATIM_TRACE", "Record every finished answer, for verbatim replay"},
     {0}};
@@ -99,6 +101,7 @@ static int run(void *values_, const char *const *positional, int n_positional) {
     if (v->host) so.host = v->host;
     if (v->port.set) so.port = (int32_t)v->port.v;
     if (v->queue.set) so.queue = (int32_t)v->queue.v;
+    if (v->client_timeout.set) so.client_timeout_s = (int32_t)v->client_timeout.v;
     so.alias = v->alias;
     so.trace_path = v->trace;
     so.origins = v->cors.v;

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "server/clients.h"
 #include "server/guard.h"
 #include "server/job.h"
 #include "server/json_writer.h"
@@ -63,63 +64,22 @@ static bool is_post(vb__route_id id) {
     return false;
 }
 
-/* ---- Slow senders ----------------------------------------------------------------------------------------------------------- */
-
-/* libmicrohttpd closes a connection on which nothing moves for TIMEOUT_S; one byte a minute would hold it for ever, and there are only so many.
- * Headers have that time from the first byte that could be theirs, a body as long again and what it needs at BODY_RATE bytes per second. */
-enum { TIMEOUT_S = 75, BODY_RATE = 16 << 10 };
+/* ---- Connections ------------------------------------------------------------------------------------------------------------ */
 
 static void on_connection(void *user, struct MHD_Connection *c, void **own, enum MHD_ConnectionNotificationCode what) {
     vb__server *s = user;
-    vb__client *k = *own;
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
-        const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
-        if (info == NULL || (k = vb__calloc(VB_TAG_SERVER, 1, sizeof *k)) == NULL) return; /* then it has no such limit */
-        k->fd = info->connect_fd;
-        k->slow_at = vb__now() + TIMEOUT_S;
-        *own = k;
-        pthread_mutex_lock(&s->lock);
-        k->next = s->clients;
-        if (s->clients != NULL) s->clients->prev = k;
-        s->clients = k;
-        pthread_mutex_unlock(&s->lock);
-    } else if (k != NULL) { /* before its socket is closed */
-        pthread_mutex_lock(&s->lock);
-        if (k->prev != NULL) k->prev->next = k->next;
-        else s->clients = k->next;
-        if (k->next != NULL) k->next->prev = k->prev;
-        pthread_mutex_unlock(&s->lock);
-        vb__free(k);
+        *own = info != NULL ? vb__client_add(s, info->connect_fd) : NULL;
+    } else {
+        vb__client_remove(s, *own);
         *own = NULL;
     }
 }
 
-/* By when the rest is wanted; 0: nothing is. more: seconds later than it was said before. */
-static void wanted_by(vb__server *s, struct MHD_Connection *c, double when, double more) {
+static vb__client *client_of(struct MHD_Connection *c) {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    vb__client *k = info != NULL ? info->socket_context : NULL;
-    if (k == NULL) return;
-    pthread_mutex_lock(&s->lock);
-    k->slow_at = more > 0 ? k->slow_at + more : when;
-    k->ended = false;
-    pthread_mutex_unlock(&s->lock);
-}
-
-void vb__http_close_slow(vb__server *s, double now) {
-    pthread_mutex_lock(&s->lock);
-    for (vb__client *k = s->clients; k != NULL; k = k->next) {
-        if (k->slow_at <= 0) continue;
-        /* The client's end, in the middle of a request: libmicrohttpd overlooks one that came together with bytes (see peer_ended). Twice, because it
-         * may be at work on the last of them. */
-        char byte;
-        bool ended = recv(k->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
-        if (now > k->slow_at || (ended && k->ended)) {
-            k->slow_at = 0;
-            (void)shutdown(k->fd, SHUT_RDWR); /* libmicrohttpd sees this and closes it */
-        }
-        k->ended = ended;
-    }
-    pthread_mutex_unlock(&s->lock);
+    return info != NULL ? info->socket_context : NULL;
 }
 
 /* ---- Responses -------------------------------------------------------------------------------------------------------------- */
@@ -462,7 +422,7 @@ static enum MHD_Result first_call(vb__job *j, const char *url, const char *metho
 
 static enum MHD_Result take_body(vb__job *j, const char *data, size_t n) {
     vb__server *s = j->server;
-    wanted_by(s, j->conn, 0, (double)n / BODY_RATE);
+    vb__client_sent(s, client_of(j->conn), n);
     if (j->state == VB_JOB_READY || j->too_large || j->crowded) { /* refused: read on for a while, so that the client hears why */
         j->excess += n;
         return j->excess > DISCARD_BYTES ? MHD_NO : MHD_YES;
@@ -554,7 +514,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *c, const ch
         if (j == NULL) return MHD_NO;
         *own = j;
         j->conn = c;
-        wanted_by(s, c, vb__now() + TIMEOUT_S, 0);
+        vb__client_awaited(s, client_of(c)); /* the body */
         return first_call(j, url, method, version, note);
     }
     if (*size > 0) {
@@ -562,14 +522,15 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *c, const ch
         *size = 0;
         return ok;
     }
-    wanted_by(s, c, 0, 0);
+    vb__client_answered(s, client_of(c));
     return go_on(j, url);
 }
 
 static void on_completed(void *user, struct MHD_Connection *c, void **own, enum MHD_RequestTerminationCode how) {
     vb__job *j = *own;
     vb__server *s = user;
-    wanted_by(s, c, vb__now() + TIMEOUT_S, 0); /* the next request's headers */
+    vb__client_awaited(s, client_of(c)); /* the next request's headers */
+    if (how == MHD_REQUEST_TERMINATED_TIMEOUT_REACHED) vb__client_silent(client_of(c));
     if (j == NULL || is_note(j)) return;
     *own = NULL;
     if (j->watched) (void)epoll_ctl(s->epoll, EPOLL_CTL_DEL, j->fd, NULL);
@@ -597,7 +558,7 @@ vb_err vb__http_start(vb__server *s, int listen_fd, vb_error *err) {
     s->http = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_request, s,
                                MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL, MHD_OPTION_URI_LOG_CALLBACK, on_uri, NULL, MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_NOTIFY_COMPLETED,
                                on_completed, s, MHD_OPTION_CONNECTION_LIMIT, (unsigned)VB_LIMIT_CONNECTIONS,
-                               MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)VB_LIMIT_HEADER_BYTES + SPARE_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)TIMEOUT_S,
+                               MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)VB_LIMIT_HEADER_BYTES + SPARE_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)s->o->client_timeout_s,
                                MHD_OPTION_NOTIFY_CONNECTION, on_connection, s,
                                MHD_OPTION_STRICT_FOR_CLIENT, 0, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
     return s->http != NULL ? VB_OK : vb__fail(err, VB_E_MEMORY, "http: could not be started (%s), expected free file descriptors and memory", strerror(errno));

@@ -97,8 +97,11 @@ typedef struct vb__job {
 typedef struct vb__client {
     struct vb__client *next, *prev; /* in server.clients */
     int fd;
-    double slow_at; /* when to close it because its request is not complete; 0: nothing is waited for, or it was closed */
-    bool ended;     /* its end was seen, and what stood before it is read */
+    double slow_at;   /* when to close it because its request is not complete; 0: it is */
+    double unread_at; /* when to close it because its answer is not taken; 0: nothing waits for that */
+    uint64_t acked;   /* bytes that its side of the connection had acknowledged then */
+    bool ended;       /* its end was seen, and what stood before it is read */
+    bool closed;      /* by us; libmicrohttpd will see it */
 } vb__client;
 
 typedef struct vb__server {
@@ -161,8 +164,6 @@ void vb__models_json(const vb__server *s, const char *only, vb__buffer *b); /* o
 
 /* ---- http.c ---- */
 VB_MUST_USE vb_err vb__http_start(vb__server *s, int listen_fd, vb_error *err);
-/* Closes connections whose request takes too long to arrive. The main thread, now and then. */
-void vb__http_close_slow(vb__server *s, double now);
 const char *vb__route_name(vb__route_id r);
 
 #endif

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "server/clients.h"
 #include "server/guard.h"
 #include "server/job.h"
 #include <errno.h>
@@ -20,7 +21,7 @@
 
 enum { BODY_PAUSE_S = 2 };
 
-void vb__serve_options_init(vb__serve_options *o) { *o = (vb__serve_options){.host = "127.0.0.1", .port = 8080, .queue = 128, .drain_s = 30}; }
+void vb__serve_options_init(vb__serve_options *o) { *o = (vb__serve_options){.host = "127.0.0.1", .port = 8080, .queue = 128, .drain_s = 30, .client_timeout_s = 75}; }
 
 /* ---- Start ---------------------------------------------------------------------------------------------------------------- */
 
@@ -178,7 +179,7 @@ static void main_loop(vb__server *s, int signals) {
         if (now - beat >= 0.25) {
             beat = now;
             each_job(s, vb__job_heartbeat);
-            vb__http_close_slow(s, now);
+            vb__clients_look(s, now);
         }
         if (stops > 0 && forced == 0 && (stops > 1 || now > until)) {
             forced = now;

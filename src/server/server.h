@@ -16,12 +16,13 @@ typedef struct vb__serve_options {
     int32_t n_hosts;
     const char *trace_path;      /* NULL */
     int32_t drain_s;             /* after the first SIGTERM requests may take this long to end */
+    int32_t client_timeout_s;    /* that a client may keep a connection waiting: for a request, its body, taking the answer */
     /* Told once when connections are accepted, with the URL; NULL. */
     void (*ready)(void *user, const char *url);
     void *user;
 } vb__serve_options;
 
-void vb__serve_options_init(vb__serve_options *o); /* 127.0.0.1, 8080, queue 128, drain 30 */
+void vb__serve_options_init(vb__serve_options *o); /* 127.0.0.1, 8080, queue 128, drain 30, client timeout 75 */
 
 /* Serves until SIGTERM or SIGINT, then lets requests end (a second signal cancels them). Call it before other threads
  * exist that should not get signals: it blocks SIGTERM, SIGINT and SIGPIPE in this thread and those made from it. The caller opened

@@ -2,7 +2,7 @@
 """The server on the embedded model: framing, who may ask, fields, errors, disconnects, ends. Standard library only.
 
 usage: test_http.py PROGRAM [test names]"""
-import json, os, re, signal, socket, subprocess, sys, time, unittest
+import json, os, re, resource, signal, socket, subprocess, sys, time, unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from serving import Server, events, in_parallel, text_of
 
@@ -632,10 +632,85 @@ class Ends(unittest.TestCase):
                 got += len(more)
                 last = more
             a.close()
-            self.assertGreater(got, 100000)
+            self.assertGreater(got, 10000)
             self.assertNotIn(b'[DONE]', last)
             self.assertLessEqual(s.metric('connections'), 2)
         finally:
+            self.assertEqual(s.stop(), 0)
+
+    def test_slow_reader_of_a_whole_answer(self):
+        """It is closed (reset: nothing is kept for it) whether it reads next to nothing or just too little; one that is only slow gets all."""
+        s = Server(PROGRAM, '--parallel', '2', '--draft', 'none', '--client-timeout', '4')
+        body = json.dumps({'content': 'a, b, ' * 100000}).encode()
+        want = len(s.call('POST', '/tokenize', body)[2]) # 1.4 MB
+        results = {}
+        def read(name, size, pause, most):
+            with socket.socket() as a:
+                a.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                a.settimeout(60)
+                a.connect((s.host, s.port))
+                a.sendall(b'POST /tokenize HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n' % len(body) + body)
+                got, end = 0, time.time() + most
+                try:
+                    while time.time() < end:
+                        more = len(a.recv(size))
+                        got += more
+                        if more == 0: break
+                        time.sleep(pause)
+                    results[name] = (got, more)
+                except ConnectionResetError: results[name] = (got, 'reset')
+        try:
+            in_parallel(4, [lambda a=a: read(*a) for a in (('fast', 1 << 20, 0, 60), ('slow', 150000, 0.05, 120), ('too slow', 2000, 0.25, 60), ('hardly', 2000, 2, 60))])
+            self.assertEqual((results['fast'][1], results['slow'][1]), (0, 0), results)
+            self.assertTrue(min(results['fast'][0], results['slow'][0]) > want, results)
+            self.assertEqual((results['too slow'][1], results['hardly'][1]), ('reset', 'reset'), results)
+            self.assertIn('did not take their answers', s.log())
+            self.assertEqual(s.metric('connections'), 1)
+        finally:
+            self.assertEqual(s.stop(), 0)
+
+    def test_slow_senders(self):
+        s = Server(PROGRAM, '--client-timeout', '2')
+        try: # a byte now and then, of headers or of a body
+            for at_once in (0, 66):
+                data = b'POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n' + b' ' * 900
+                with socket.create_connection((s.host, s.port), 20) as a:
+                    a.sendall(data[:at_once])
+                    begin, got = time.time(), None
+                    for i in range(at_once, at_once + 100):
+                        a.sendall(data[i:i + 1])
+                        time.sleep(0.1)
+                        try: got = a.recv(1, socket.MSG_DONTWAIT)
+                        except BlockingIOError: continue
+                        except ConnectionResetError: got = b''
+                        break
+                    self.assertEqual(got, b'')
+                    self.assertTrue(1.9 < time.time() - begin < 8, time.time() - begin)
+        finally:
+            self.assertEqual(s.stop(), 0)
+
+    def test_idle_connections_give_way(self):
+        """As many as there may be, and nothing is asked on them: who asks is answered soon."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard < 1300: self.skipTest('fewer than 1,300 open files allowed')
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1300), hard))
+        s = Server(PROGRAM)
+        idle = []
+        try:
+            for _ in range(1100):
+                a = socket.socket()
+                a.settimeout(30)
+                a.connect((s.host, s.port))
+                idle.append(a)
+            begin = time.time()
+            self.assertEqual(s.get('/health', timeout=30)[0], 200)
+            self.assertLess(time.time() - begin, 15)
+            self.assertEqual(s.post(TEXT, {'prompt': 'a', 'max_tokens': 3}, timeout=30)[0], 200)
+            self.assertRegex(s.log(), r'\d+ idle connections closed: 896 of 1024 are left')
+            idle[-1].sendall(b'GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n') # the youngest are still there
+            self.assertRegex(idle[-1].recv(1000), rb'^HTTP/1\.1 200 ')
+        finally:
+            for a in idle: a.close()
             self.assertEqual(s.stop(), 0)
 
     def test_reader_that_waits(self):
