@@ -51,6 +51,31 @@ bool vb__guard_host(const vb__serve_options *o, const char *host) {
     return false;
 }
 
+size_t vb__guard_authority(const char *target, size_t *authority) {
+    size_t scheme = strncasecmp(target, "http://", 7) == 0 ? 7 : strncasecmp(target, "https://", 8) == 0 ? 8 : 0;
+    *authority = scheme == 0 ? 0 : strcspn(target + scheme, "/?#");
+    return scheme + *authority;
+}
+
+/* Bytes of the name before ":PORT"; the port, which is the default where none is said. */
+static size_t split_port(const char *host, size_t n, const char **port, size_t *port_len) {
+    size_t at = n;
+    while (at > 0 && host[at - 1] >= '0' && host[at - 1] <= '9') at--;
+    if (at == 0 || host[at - 1] != ':') return n;
+    if (at < n) {
+        *port = host + at;
+        *port_len = n - at;
+    }
+    return at - 1;
+}
+
+bool vb__guard_same_host(const char *authority, size_t n, const char *host, const char *port) {
+    const char *p[2] = {port, port};
+    size_t len[2] = {strlen(port), strlen(port)};
+    size_t a = split_port(authority, n, &p[0], &len[0]), b = split_port(host, strlen(host), &p[1], &len[1]);
+    return a == b && strncasecmp(authority, host, a) == 0 && len[0] == len[1] && memcmp(p[0], p[1], len[0]) == 0;
+}
+
 bool vb__guard_origin(const vb__serve_options *o, const char *origin, const char *fetch_site, const char *host) {
     bool cross = fetch_site != NULL && strcasecmp(fetch_site, "cross-site") == 0;
     for (int32_t i = 0; origin != NULL && i < o->n_origins; i++)

@@ -190,16 +190,18 @@ typedef struct framing {
     ptrdiff_t gap;   /* bytes of a line's end, the same for all lines; 0: none seen yet */
 } framing;
 
-/* Until a request has a job, *own is what on_uri saw of it: 1 in the lowest bit, then whether the path has a %00, then the length of the
- * URI up to its first NUL. */
+/* Until a request has a job, *own is what on_uri saw of it: 1 in the lowest bit, then whether the path has a %00 or the authority of an
+ * absolute URL anything but a host and a port, then whether it is such a URL, then the length of the URI up to its first NUL. */
 typedef uintptr_t uri_note;
 static bool is_note(const void *own) { return ((uri_note)own & 1) != 0; }
 
 /* The request line is here, nothing of it decoded yet. */
 static void *on_uri(void *user, const char *uri, struct MHD_Connection *c) {
     const char *nul = strstr(uri, "%00");
+    size_t authority, start = vb__guard_authority(uri, &authority);
+    bool bad = (nul != NULL && nul < uri + strcspn(uri, "?")) || (start > 0 && (authority == 0 || strcspn(uri + start - authority, "%@/?#") < authority));
     (void)user, (void)c;
-    uri_note note = 1 | (nul != NULL && nul < uri + strcspn(uri, "?") ? 2u : 0u) | (uri_note)strlen(uri) << 2;
+    uri_note note = 1 | (bad ? 2u : 0u) | (start > 0 ? 4u : 0u) | (uri_note)strlen(uri) << 3;
     return (void *)note; // NOLINT(performance-no-int-to-ptr)
 }
 
@@ -216,7 +218,7 @@ static void look_at_request_line(framing *f, const char *method, const char *url
     if ((note & 2) != 0) f->bad = true;
     if (!f->in_place) return;
     const char *behind = method + strlen(method) + 1;
-    if (behind + strspn(behind, " ") != url || url + (note >> 2) + 1 != version) f->bad = true;
+    if (behind + strspn(behind, " ") != url || url + (note >> 3) + 1 != version) f->bad = true;
 }
 
 static void look_at_line(framing *f, const char *key, const char *value) {
@@ -352,6 +354,22 @@ static enum MHD_Result answer_get(vb__job *j, const char *url) {
     return respond(j, false);
 }
 
+/* "http://AUTHORITY/PATH": the path is what is asked for, and the authority must be what Host says. RFC 9112, 3.2.2, wants it taken, and its
+ * authority to win over Host: one that says something else has no reason that we want to know. */
+static bool look_at_target(vb__job *j, const char *url, uri_note note, const char *host, char authority[NAME_BYTES]) {
+    size_t n, start = (note & 4) != 0 ? vb__guard_authority(url, &n) : 0;
+    authority[0] = '\0';
+    j->path_at = (int32_t)start;
+    if (start == 0) return true;
+    if (n >= NAME_BYTES) return false;
+    memcpy(authority, url + start - n, n);
+    authority[n] = '\0';
+    return vb__guard_same_host(authority, n, host, start - n == 7 ? "80" : "443");
+}
+
+/* What of the URL is the path: "/" where an absolute one has none. */
+static const char *path_of(const vb__job *j, const char *url) { return url[j->path_at] == '\0' && j->path_at > 0 ? "/" : url + j->path_at; }
+
 static enum MHD_Result first_call(vb__job *j, const char *url, const char *method, const char *version, uri_note note) {
     vb__server *s = j->server;
     framing f = {.in_place = lines_in_place(), .end = version + strlen(version)};
@@ -367,8 +385,13 @@ static enum MHD_Result first_call(vb__job *j, const char *url, const char *metho
     char host_copy[NAME_BYTES], origin_copy[NAME_BYTES], site_copy[NAME_BYTES];
     const char *host = get_name(j->conn, "Host", host_copy), *origin = get_name(j->conn, "Origin", origin_copy);
     const char *site = get_name(j->conn, "Sec-Fetch-Site", site_copy);
-    if (!vb__guard_host(s->o, host))
+    char authority[NAME_BYTES];
+    bool same = look_at_target(j, url, note, host, authority);
+    if (!vb__guard_host(s->o, host) || (authority[0] != '\0' && !vb__guard_host(s->o, authority)))
         return refuse(j, 403, "permission_error", "host_not_allowed", "Host: not a name of this server, expected an IP address, localhost, or one given by --host or --allowed-host", false);
+    if (!same)
+        return refuse(j, 400, "invalid_request_error", NULL, "request: the URL names another host than Host, expected the same", true);
+    url = path_of(j, url);
     bool get_like = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
     j->route = find_route(url, &post);
     bool allowed = vb__guard_origin(s->o, origin, site, host);
@@ -495,7 +518,7 @@ static enum MHD_Result go_on(vb__job *j, const char *url) {
     }
     pthread_mutex_unlock(&j->lock);
     switch (what) {
-    case BODY: return is_post(j->route) ? body_complete(j) : answer_get(j, url);
+    case BODY: return is_post(j->route) ? body_complete(j) : answer_get(j, path_of(j, url));
     case ANSWER: return respond(j, false);
     case STREAM: return respond_stream(j);
     case WAIT: return MHD_YES;

@@ -60,6 +60,7 @@ typedef struct vb__job {
     uint64_t serial;
     char id[32];                  /* 24 hexadecimal digits */
     vb__route_id route;
+    int32_t path_at;              /* bytes of the URL in front of the path: 0 but for an absolute one */
     struct MHD_Connection *conn;  /* valid until gone */
     int fd;
     bool watched;                 /* HTTP thread: fd is in the server's epoll set */

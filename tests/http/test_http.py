@@ -142,6 +142,19 @@ class Http(unittest.TestCase):
         for lines, want in ((b'Host:localhost\t \r\nOrigin: http://localhost  \r\n', 200), (b'Host:  localhost\r\nSec-Fetch-Site: cross-site \r\n', 403),
                             (b'Host: localhost\r\nOrigin: http://evil.example \r\n', 403), (b'Host: evil.example \r\n', 403)):
             self.assertRegex(self.s.raw(b'GET /health HTTP/1.1\r\nConnection: close\r\n' + lines + b'\r\n')[0], rb'^HTTP/1\.1 %d ' % want, lines)
+        # the whole URL in the request line: nothing but its path, when it names the same place as Host
+        for target, host, want in ((b'http://localhost/v1/models?x=http://y', b'localhost', 200), (b'HTTP://LOCALHOST:80/models/http:%2f%2fx', b'localhost', 200), (b'http://[::1]:9/health', b'[::1]:9', 200),
+                                   (b'https://127.0.0.1', b'127.0.0.1:443', 200), (b'http://localhost:9?x', b'localhost:9', 200), (b'http://localhost/nothing', b'localhost', 404), (b'http://models/models/x', b'models', 403),
+                                   (b'http://evil.example/health', b'evil.example', 403), (b'http://evil.example/health', b'localhost', 403), (b'http://localhost/health', b'evil.example', 403),
+                                   (b'http://127.0.0.1/health', b'localhost', 400), (b'http://localhost:1/health', b'localhost', 400), (b'http://localhost/health', b'localhost:1', 400),
+                                   (b'http://evil.example@localhost/health', b'localhost', 400), (b'http://local%68ost/health', b'localhost', 400), (b'http:///health', b'localhost', 400),
+                                   (b'http://localhost%2fhealth', b'localhost', 400), (b'%68ttp://localhost/health', b'localhost', 404), (b'ftp://localhost/health', b'localhost', 404),
+                                   (b'/http://localhost/health', b'localhost', 404), (b'//localhost/health', b'localhost', 404), (b'http://%s/health' % (b'a' * 600), b'localhost', 400)):
+            out = self.s.raw(b'GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n' % (target, host))[0]
+            self.assertRegex(out, rb'^HTTP/1\.1 %d ' % want, (target, host))
+            if b'models' in target and want == 200: self.assertIn(b'"id":"http://x"' if b'x' in target.split(b'?')[0] else b'"object":"list"', out.replace(b'": ', b'":'))
+        self.assertRegex(self.s.raw(b'POST http://localhost/v1/tokenize HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 15\r\n\r\n{"content":"a"}')[0], rb'"count": ?1')
+        self.assertRegex(self.s.raw(b'GET http://localhost/health HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example\r\nConnection: close\r\n\r\n')[0], rb'^HTTP/1\.1 403 ')
         h = {'Host': 'localhost:80'}
         for more, want in (({'Origin': 'http://localhost:80'}, 200), ({'Origin': 'http://evil.example'}, 403), ({'Origin': 'null'}, 403),
                            ({'Sec-Fetch-Site': 'cross-site'}, 403), ({'Origin': 'http://localhost:80', 'Sec-Fetch-Site': 'cross-site'}, 403),

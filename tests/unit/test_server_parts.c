@@ -21,6 +21,24 @@ static void hosts(void **state) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_false(vb__guard_host(&o, bad[i]));
 }
 
+static void targets(void **state) {
+    (void)state;
+    static const struct {
+        const char *target;
+        size_t start, authority;
+    } cases[] = {{"/v1/models", 0, 0}, {"", 0, 0}, {"*", 0, 0}, {"http:/x", 0, 0}, {"/http://h/", 0, 0}, {"ftp://h/x", 0, 0}, {"http://h", 8, 1},
+                 {"HTTP://h:80/x", 11, 4}, {"https://[::1]:9?x", 15, 7}, {"http://", 7, 0}, {"http:///x", 7, 0}, {"http://a@b#c/", 10, 3}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t n = 99;
+        assert_int_equal(vb__guard_authority(cases[i].target, &n), cases[i].start);
+        assert_int_equal(n, cases[i].authority);
+    }
+    static const char *const same[][3] = {{"h", "H", "80"}, {"h:80", "h", "80"}, {"h", "h:443", "443"}, {"h:", "h", "80"}, {"[::1]:1", "[::1]:1", "80"}, {"[::1]", "[::1]:80", "80"}};
+    static const char *const other[][3] = {{"h", "i", "80"}, {"h:81", "h", "80"}, {"h:80", "h", "443"}, {"h", "h.", "80"}, {"[::1]", "[::2]", "80"}, {"h:8", "h:80", "80"}, {"h", "hh", "80"}};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) assert_true(vb__guard_same_host(same[i][0], strlen(same[i][0]), same[i][1], same[i][2]));
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++) assert_false(vb__guard_same_host(other[i][0], strlen(other[i][0]), other[i][1], other[i][2]));
+}
+
 static void origins_and_keys(void **state) {
     (void)state;
     const char *const origins[] = {"http://page.example"}, *const keys[] = {"one", "two"}, *const any[] = {"*"};
@@ -95,7 +113,7 @@ static void heartbeats(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(hosts), cmocka_unit_test(origins_and_keys), cmocka_unit_test(strings), cmocka_unit_test(numbers),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(hosts), cmocka_unit_test(targets), cmocka_unit_test(origins_and_keys), cmocka_unit_test(strings), cmocka_unit_test(numbers),
                                        cmocka_unit_test(heartbeats)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
