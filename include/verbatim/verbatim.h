@@ -335,7 +335,8 @@ VB_API void vb_draft_bench_options_init(vb_draft_bench_options *o);
 /* Drafters against plain decode on built-in prompts, interleaved: per prompt and arm tokens/s, ratio, acceptance, spread. */
 VB_API VB_MUST_USE vb_err vb_bench_draft_json(const vb_draft_bench_options *o, char **json, vb_error *err);
 /* Every drafter at widths 2..16, each between two plain runs, on the given texts (none: built-in ones); the best width of each
- * drafter that beats plain decode by more than the plain runs differ is stored in $VERBATIM_HOME and used by later runs. */
+ * drafter that beats plain decode by more than the plain runs differ is stored in $VERBATIM_HOME; later runs with that drafter alone
+ * begin with it. */
 VB_API VB_MUST_USE vb_err vb_tune_json(const vb_draft_bench_options *o, const char *const *texts, int32_t n_texts, char **json,
                                        vb_error *err);
 

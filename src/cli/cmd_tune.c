@@ -25,7 +25,7 @@ static const vb__opt g_opts[] = {
     {"draft", 0, VB_OPT_STRING, "KIND", AT(draft), 0, 0, NULL,
      "Which drafters: auto (all that fit), lookup, mtp, dflash[:PATH], model:PATH"},
     {"prompt-file", 0, VB_OPT_LIST, "FILE", AT(prompts), 0, TEXTS, NULL,
-     "A prompt of yours; without any, built-in ones"},
+     "A prompt of yours, a user message where the model has a chat template; without any, built-in ones"},
     {"tokens", 'n', VB_OPT_INT, "N", AT(tokens), 16, 1024, NULL, "Tokens of an answer; default 128"},
     {"threads", 't', VB_OPT_INT, "N", AT(threads), 1, 1024, "VERBATIM_THREADS",
      "Exactly N threads; by default one per core that the process may use"},
@@ -79,7 +79,8 @@ const vb__command vb__cmd_tune = {
             "prints acceptance and cost. The "
             "best width of a drafter is stored (per model, device and drafter, in $VERBATIM_HOME/tune.memo) "
             "when it beats plain decode by more "
-            "than the plain runs differ among themselves; later runs start from it.",
+            "than the plain runs differ among themselves. Runs that name the drafter (--draft mtp) begin with it; auto "
+            "learns from its own rounds.",
     .examples = "  verbatim tune\n  verbatim tune -m ./my-model --prompt-file question.txt\n",
     .groups = {{"Options", g_opts, 0}, {"Output", vb__output_opts, offsetof(values, output)}},
     .values_size = sizeof(values),

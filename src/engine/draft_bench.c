@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAIRS_MAX = 15, WIDTHS_MAX = 16 };
+enum { PAIRS_MAX = 15, WIDTHS_MAX = 16, BUILT_IN_CTX = 2048 };
 
 typedef struct prompt {
     const char *name, *text;
@@ -49,10 +49,14 @@ static vb_err prompt_ids(vb_model *m, const prompt *p, int32_t **ids, int32_t *n
         *n = 24;
         return VB_OK;
     }
-    if (p->chat) {
-        char json[256];
-        (void)snprintf(json, sizeof json, "[{\"role\":\"user\",\"content\":\"%s\"}]", p->text);
-        if (vb_apply_template(m, json, NULL, NULL, true, NULL, ids, n, err) == VB_OK) return VB_OK;
+    if (p->chat && m->engine->chat != NULL) {
+        json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", p->text); /* NULL: no UTF-8 */
+        char *json = messages == NULL ? NULL : json_dumps(messages, JSON_COMPACT);
+        json_decref(messages);
+        vb_err e = json == NULL ? vb__fail(err, VB_E_FORMAT, "is no valid UTF-8, expected UTF-8 text")
+                                : vb_apply_template(m, json, NULL, NULL, true, NULL, ids, n, err);
+        free(json);
+        return e;
     }
     return vb_tokenize(m, p->text, strlen(p->text), true, true, false, ids, n, err);
 }
@@ -153,14 +157,14 @@ static bool pass_gate(vb_model *m, int32_t width) {
     return vb__gate_check(g, width, false, &s, NULL) == VB_OK && vb__gate_width(g, width) == width;
 }
 
-static vb_err open_model(const vb_draft_bench_options *o, vb_model **m, vb_error *err) {
+static vb_err open_model(const vb_draft_bench_options *o, int64_t ctx, vb_model **m, vb_error *err) {
     vb_model_options mo;
     vb_model_options_init(&mo);
     mo.path = o->path;
     mo.threads = o->threads;
     mo.activations = o->activations;
     mo.draft = o->draft;
-    mo.ctx = 2048;
+    mo.ctx = ctx;
     return vb_model_open(&mo, m, err);
 }
 
@@ -184,7 +188,7 @@ vb_err vb_bench_draft_json(const vb_draft_bench_options *o, char **json, vb_erro
     int32_t widths[WIDTHS_MAX], n_widths = 0, done = 0;
     vb_model *m = NULL;
     VB_TRY(check(o, err));
-    VB_TRY(open_model(o, &m, err));
+    VB_TRY(open_model(o, BUILT_IN_CTX, &m, err));
     for (size_t i = 0; i < sizeof all_widths / sizeof *all_widths; i++)
         if (o->width == 0 || o->width == all_widths[i]) widths[n_widths++] = all_widths[i];
     if (n_widths == 0) widths[n_widths++] = o->width;
@@ -263,12 +267,16 @@ vb_err vb_tune_json(const vb_draft_bench_options *o, const char *const *texts, i
     VB_TRY(check(o, err));
     if (n_texts > MAX_TEXTS) return vb__fail(err, VB_E_RANGE, "tune: %d prompts, expected at most %d", n_texts, MAX_TEXTS);
     VB_TRY(vb__tuned_writable(err)); /* shows before the work, not after it */
-    VB_TRY(open_model(o, &m, err));
+    VB_TRY(open_model(o, n_texts > 0 ? 0 : BUILT_IN_CTX, &m, err)); /* prompts of the user's may be long */
     vb_err e = VB_OK;
     for (; count < (n_texts > 0 ? n_texts : PROMPTS) && e == VB_OK; count++) {
-        const prompt p = n_texts > 0 ? (prompt){"user", texts[count], false} : prompts[count];
-        e = n_texts > 0 ? vb_tokenize(m, p.text, strlen(p.text), true, true, false, &ids[count], &n[count], err)
-                        : prompt_ids(m, &prompts[count], &ids[count], &n[count], err);
+        const prompt p = n_texts > 0 ? (prompt){"user", texts[count], true} : prompts[count];
+        e = prompt_ids(m, &p, &ids[count], &n[count], err);
+        if (e == VB_OK && n[count] == 0) e = vb__fail(err, VB_E_ARGUMENT, "has no tokens, expected at least one");
+        if (e == VB_OK && (int64_t)n[count] + o->tokens + 1 > m->engine->ctx)
+            e = vb__fail(err, VB_E_CONTEXT_FULL, "has %d tokens, and an answer %d, expected at most %d together", n[count], o->tokens + 1,
+                         m->engine->ctx);
+        if (e != VB_OK) e = vb__fail_prefix(err, e, "prompt %d of %d", count + 1, n_texts);
     }
     json_t *arms = json_array(), *stored = json_array();
     int32_t done = 0, all = 15 * __builtin_popcount(vb__drafting_kinds(m->engine) & ~1u);

@@ -29,10 +29,14 @@ class Proofs(unittest.TestCase):
     def call(self, *args, code=0, **more):
         return self.both(*args, code=code, **more)[code >= 2]
 
+    def file(self, name, text):
+        with open(os.path.join(self.dir, name), 'wb') as f: f.write(text if isinstance(text, bytes) else text.encode())
+        return name
+
     def trace(self, name, *args):
         path = os.path.join(self.dir, name)
         if os.path.exists(path): os.remove(path)
-        answer = json.loads(self.call('run', CHAT, *([] if '--temp' in args else ['--greedy']), '--trace', name, '--json', *args))
+        answer = json.loads(self.call('run', *([] if '--prompt-file' in args else [CHAT]), *([] if '--temp' in args else ['--greedy']), '--trace', name, '--json', *args))
         with open(path) as f: return answer, [json.loads(line) for line in f]
 
     def edited(self, lines):
@@ -253,6 +257,24 @@ class Proofs(unittest.TestCase):
         self.assertEqual({int(w) for _, w, s in memo if s == 'passed'}, set(range(2, 17)))
         self.call('verify', '--quick', '--draft', 'mtp', env={'VERBATIM_CPU': 'avx2'})
         with open(os.path.join(self.dir, 'gate.memo')) as f: self.assertEqual([l.split() for l in f if '/avx2' in l], memo)
+
+    def test_tune_on_given_prompts(self):
+        for name, text in (('longer', 'word ' * 4080), ('none', ''), ('bad', b'a\xff')): self.file(name, text)
+        tune = ('tune', '--draft', 'lookup', '-n', '16', '--json')
+        self.assertIn('tokens, and an answer 17, expected at most 4096 together', self.call(*tune, '--prompt-file', 'none', '--prompt-file', 'longer', code=4))
+        self.assertIn('prompt 1 of 1: is no valid UTF-8', self.call(*tune, '--prompt-file', 'bad', code=3))
+
+    def test_tuned_width_is_where_a_run_begins(self):
+        self.call('run', 'x', '--greedy', '-n', '40', '--ignore-eos', '--draft', 'lookup', '--draft-width', '2') # its gate leaves the key
+        with open(os.path.join(self.dir, 'gate.memo')) as f: key = f.readlines()[-1].split()[0].rsplit('/', 1)[0]
+        text, seen = 'one two three four five six seven eight nine ten, ' * 3 + 'one two three four', []
+        for width in (2, 5, 12):
+            with open(os.path.join(self.dir, 'tune.memo'), 'w') as f:
+                f.write(f'{key} t2 lookup 9 9\nx{key} t1 lookup 8 9\n{key} t1 lookup 3 1\n{key} t1 lookup {width} 1.5\n{key} t1 lookup 7')
+            lines = self.trace('tuned', '--raw', '--prompt-file', self.file('text', text), '-n', '40', '--ignore-eos', '--draft', 'lookup', '-t', '1')[1]
+            seen.append(next(n for n in lines[1]['proposed'] if n > 0) + 1)
+        os.remove(os.path.join(self.dir, 'tune.memo'))
+        self.assertEqual(seen, [2, 5, 12])
 
     def test_tune(self):
         o = json.loads(self.call('tune', '--draft', 'lookup', '-n', '16', '--json'))
