@@ -181,7 +181,7 @@ typedef struct vb_result {
     int32_t cached_tokens;  /* prompt tokens not run through forward */
     /* drafting */
     const char *draft_kind; /* static string */
-    int32_t draft_width;
+    int32_t draft_width;    /* rows of the widest block; 0: no round was run */
     int64_t rounds, proposed, accepted;
     int64_t accepted_at[16], proposed_at[16]; /* by position in the block, 0 = first draft */
     int32_t declined[16], n_declined; /* widths that the exactness gate declined */

@@ -180,7 +180,7 @@ vb_err vb__answer_result(vb__answer *a, vb_result *out, vb_error *err) {
     o.queue_s = s->submitted > 0 ? started - s->submitted : 0;
     /* One that was asked for by name is named also where it had nothing to propose. */
     o.draft_kind = vb__draft_kind_name(s->draft_kind != VB_DRAFT_NONE ? s->draft_kind : vb__drafting_asked(a->e, r));
-    o.draft_width = s->draft_width;
+    o.draft_width = s->draft_width > 0 ? s->draft_width : s->rounds > 0; /* plain decode is a block of one row */
     o.rounds = s->rounds;
     o.proposed = s->proposed;
     o.accepted = s->accepted;

@@ -55,6 +55,31 @@ class Proofs(unittest.TestCase):
             self.assertEqual(d['accepted_by_position'][:max(asked)], [sum(a > i for a in asked) for i in range(max(asked))])
             self.assertAlmostEqual(d['mean_accepted'], d['accepted'] / d['rounds'])
 
+    def test_what_json_says_of_drafts(self):
+        kinds = {'kind': str, 'width': int, 'rounds': int, 'proposed': int, 'accepted': int, 'mean_accepted': float, 'accepted_by_position': list,
+                 'proposed_by_position': list, 'declined': list, 'seconds': dict}
+        for args, kind, width in ((['--draft', 'none'], 'none', 1), (['--draft-width', '1'], 'none', 1), (['--draft', 'mtp', '--draft-width', '1'], 'mtp', 1),
+                                  (['--draft', 'mtp', '-n', '0'], 'mtp', 0), (['-n', '1'], 'none', 0), (['--draft', 'dflash', '-n', '2'], 'dflash', 1),
+                                  (['--draft', 'lookup', '--draft-width', '16'], 'lookup', None), (['--draft', 'mtp', '--draft-width', '4'], 'mtp', 4),
+                                  (['--draft', 'dflash', '--draft-width', '16', '-n', '40', '--ignore-eos'], 'dflash', 16),
+                                  (['--draft', 'mtp', '--draft-width', '16', '--ctx', '19', '--ignore-eos'], 'mtp', 5),
+                                  (['--draft', f'model:{ROOT}/models/atto', '--draft-width', '3', '--stop', 'our'], 'model', 3)):
+            with self.subTest(args):
+                out, said = self.both('run', CHAT, '--greedy', '--json', *args)
+                o, waits = json.loads(out), 'waits for its check' in said # on a slow machine a narrower block serves
+                d = o['draft']
+                self.assertEqual({k: type(v) for k, v in d.items()}, kinds)
+                self.assertEqual({k: type(v) for k, v in d['seconds'].items()}, {k: float for k in ('draft', 'verify', 'commit')})
+                self.assertEqual((d['kind'], d['declined']), (kind, []))
+                if width is not None: self.assertIn(d['width'], range(1, width + 1) if waits else [width])
+                self.assertEqual(d['rounds'] + d['accepted'], max(0, len(o['token_ids']) - 1))
+                self.assertEqual((sum(d['accepted_by_position']), sum(d['proposed_by_position'])), (d['accepted'], d['proposed']))
+        out, said = self.both('run', CHAT, '--greedy', '--json', '--draft', 'dflash', env={'VERBATIM_FAULT': 'rope-rows'})
+        d, all_widths = json.loads(out)['draft'], list(range(2, 17))
+        self.assertEqual((d['kind'], d['width'], d['proposed']), ('dflash', 1, 0))
+        if 'waits for its check' not in said: self.assertEqual(d['declined'], all_widths)
+        else: self.assertTrue(set(d['declined']) <= set(all_widths), d)
+
     def test_accepts_beyond_the_end(self):
         run = ('run', CHAT, '--greedy', '--ignore-eos', '-n', '20', '--accepts')
         self.assertEqual(self.both(*run, '3,10,0')[1], '')
