@@ -143,6 +143,52 @@ static void pool_thread_begins_with_its_own_part(void **state) {
     vb__fp_leave(old);
 }
 
+typedef struct takers {
+    _Atomic int32_t seen[16], highest;
+    int pauses; /* that an item takes, for other threads to come */
+} takers;
+
+static void note_taker(void *ctx, int32_t begin, int32_t end, int32_t thread) {
+    takers *t = ctx;
+    for (int32_t i = begin; i < end; i++) t->seen[i]++;
+    int32_t high = t->highest;
+    while (thread > high && !atomic_compare_exchange_weak(&t->highest, &high, thread)) continue;
+    for (int i = 0; i < t->pauses; i++) _mm_pause();
+}
+
+static void region(vb__pool *p, bool shares, int32_t n, takers *t) {
+    memset(t->seen, 0, sizeof t->seen);
+    t->highest = 0;
+    if (shares) vb__parallel_shares(p, n, 1, note_taker, t);
+    else vb__parallel_for(p, n, 1, note_taker, t);
+    for (int32_t i = 0; i < n; i++) assert_int_equal(t->seen[i], 1);
+}
+
+static void pool_calls_no_more_threads_than_chunks(void **state) {
+    (void)state;
+    vb__pool *p;
+    takers t = {.pauses = 1000};
+    assert_int_equal(vb__pool_create(6, &p, NULL), VB_OK);
+    for (int i = 0; i < 300; i++) {
+        region(p, i % 2, 2 + i % 3, &t);
+        assert_in_range(t.highest, 0, 1 + i % 3);
+    }
+    vb__pool_destroy(p);
+}
+
+/* Parts that no thread has touched when the count of regions comes round are as new. */
+static void pool_counts_past_its_words(void **state) {
+    (void)state;
+    takers t = {.pauses = 0};
+    for (int before = VB_POOL_ROUND - 3; before <= VB_POOL_ROUND + 3; before++) {
+        vb__pool *p;
+        assert_int_equal(vb__pool_create(4, &p, NULL), VB_OK);
+        for (int i = 0; i < before; i++) region(p, true, 2, &t);
+        region(p, true, 16, &t);
+        vb__pool_destroy(p);
+    }
+}
+
 static void cpu_level_can_be_lowered_only(void **state) {
     (void)state;
     vb__cpu_level best, got;
@@ -169,6 +215,8 @@ int main(void) {
         cmocka_unit_test(arena_and_buffer_hold_their_limits),
         cmocka_unit_test(pool_runs_every_item_once),
         cmocka_unit_test(pool_thread_begins_with_its_own_part),
+        cmocka_unit_test(pool_calls_no_more_threads_than_chunks),
+        cmocka_unit_test(pool_counts_past_its_words),
         cmocka_unit_test(cpu_level_can_be_lowered_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
