@@ -7,6 +7,9 @@
 #include "base/cpu.h"
 #include "base/pool.h"
 
+/* Threads from which launchers cut small operations into smaller pieces than two or three threads are worth. */
+enum { VB_MANY_THREADS = 4 };
+
 typedef struct vb__cpu_backend {
     vb__backend base; /* first: a vb__backend * is a vb__cpu_backend * */
     vb__kernels k;    /* of this level */

@@ -11,8 +11,10 @@ enum {
     PASS_ROWS = 512,           /* rows of one pass over the weights at most, and */
     PASS_BYTES = 768 << 10,    /*   bytes of its quantised input, so that it stays in L2 */
     FORMS = 4,                 /* of an input: bf16, and quantised in groups of 16, 32 and 64 */
-    GRAIN = 4,                 /* panels of the smallest share of a thread */
-    PREPARE_CELLS = 12288,     /* of an input that a thread norms and quantises at a time */
+    GRAIN = 4,                 /* panels of the smallest share of a thread, where that leaves each of them */
+    GRAINS = 8,                /*   so many shares */
+    PREPARE_CELLS = 12288,     /* of an input that a thread norms and quantises at a time; with many threads */
+    PREPARE_MANY = 4096,       /*   so many, since its lines come from all of their caches */
     BEST_ROWS = 64,            /* rows of one pass of linear_argmax */
     BEST_PANELS = 128,         /* panels made at most before their argmax is taken, and */
     BEST_BYTES = 128 << 10,    /*   bytes of them, so that they lie in L2 */
@@ -325,7 +327,8 @@ static void forms_of(forms *f, int32_t rows, int32_t k, const vb__linear_out *ou
 
 /* Norm and quantisation, in parts that are worth a thread's while. */
 static void prepare(linear_job *j, int32_t rows, int32_t k) {
-    int32_t least = PREPARE_CELLS / k / 4 * 4; /* kernels take four rows at a time */
+    int32_t cells = vb__pool_threads(j->be->pool) < VB_MANY_THREADS ? PREPARE_CELLS : PREPARE_MANY;
+    int32_t least = cells / k / 4 * 4; /* kernels take four rows at a time */
     vb__parallel_shares(j->be->pool, rows, least < 4 ? 4 : least, prepare_rows, j);
 }
 
@@ -338,7 +341,8 @@ static void pass(linear_job *j, int32_t rows, int32_t k) {
         forms_of(j->in, rows, k, j->outs, j->n_outs);
         prepare(j, rows, k);
     }
-    vb__parallel_shares(j->be->pool, panels, GRAIN, linear_panels, j);
+    int32_t grain = panels / (GRAINS * vb__pool_threads(j->be->pool));
+    vb__parallel_shares(j->be->pool, panels, grain > GRAIN ? GRAIN : grain < 1 ? 1 : grain, linear_panels, j);
 }
 
 static void products(vb__cpu_backend *be, const vb__norm *norm, float *normed, const float *x, int64_t xs, int32_t rows,

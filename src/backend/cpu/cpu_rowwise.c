@@ -29,8 +29,12 @@ void vb__cpu_rowwise_fini(vb__cpu_backend *be) {
     be->rowwise = NULL;
 }
 
-/* Items of `size` elements that make a piece of at least `least`. */
-static int32_t grain_of(int32_t size, int32_t least) { return size >= least ? 1 : (least + size - 1) / size; }
+/* Items of `size` elements that make a piece of at least `least`. With many threads what a piece reads lies in the caches of many
+ * cores, and one thread alone waits for all of it: then smaller ones pay. */
+static int32_t grain_of(const vb__cpu_backend *be, int32_t size, int32_t least) {
+    if (vb__pool_threads(be->pool) >= VB_MANY_THREADS) least /= 4;
+    return size >= least ? 1 : (least + size - 1) / size;
+}
 
 typedef struct norm_call {
     const vb__kernels *k;
@@ -54,14 +58,14 @@ void vb__cpu_rmsnorm(vb__backend *base, float *y, int64_t ys, const float *x, in
                      int32_t items, int32_t n, float eps) {
     vb__cpu_backend *be = vb__cpu_of(base);
     norm_call c = {.k = &be->k, .y = y, .x = x, .w = w, .ys = ys, .xs = xs, .n = n, .eps = eps};
-    vb__parallel_for(be->pool, items, grain_of(n, LIGHT), norm_items, &c);
+    vb__parallel_for(be->pool, items, grain_of(be, n, LIGHT), norm_items, &c);
 }
 
 void vb__cpu_rmsnorm_gated(vb__backend *base, float *y, int64_t ys, const float *x, int64_t xs, const float *z,
                            int64_t zs, const float *w, int32_t items, int32_t n, float eps) {
     vb__cpu_backend *be = vb__cpu_of(base);
     norm_call c = {.k = &be->k, .y = y, .x = x, .z = z, .w = w, .ys = ys, .xs = xs, .zs = zs, .n = n, .eps = eps};
-    vb__parallel_for(be->pool, items, grain_of(n, HEAVY), norm_items, &c);
+    vb__parallel_for(be->pool, items, grain_of(be, n, HEAVY), norm_items, &c);
 }
 
 typedef struct table_call {
@@ -84,7 +88,7 @@ void vb__cpu_rope_table(vb__backend *base, vb__rope_table *t, const int32_t *pos
                         float m) {
     vb__cpu_backend *be = vb__cpu_of(base);
     table_call c = {.k = &be->k, .t = t, .pos = pos, .freqs = freqs, .m = m};
-    vb__parallel_for(be->pool, rows, grain_of(t->r, HEAVY / 8), table_rows, &c);
+    vb__parallel_for(be->pool, rows, grain_of(be, t->r, HEAVY / 8), table_rows, &c);
 }
 
 typedef struct rope_call {
@@ -122,7 +126,7 @@ void vb__cpu_rope(vb__backend *base, float *x, int64_t xs, int64_t xh, int32_t r
     vb__cpu_backend *be = vb__cpu_of(base);
     rope_call c = {.k = &be->k, .x = x, .xs = xs, .xh = xh, .heads = heads, .t = t};
     c.fault = rows > 1 && vb__fault_is(VB_FAULT_ROPE_ROWS);
-    vb__parallel_for(be->pool, rows, grain_of(heads * t->r, LIGHT), rope_rows, &c);
+    vb__parallel_for(be->pool, rows, grain_of(be, heads * t->r, LIGHT), rope_rows, &c);
 }
 
 typedef struct swiglu_call {
@@ -150,7 +154,7 @@ void vb__cpu_swiglu(vb__backend *base, float *y, int64_t ys, const float *g, int
     swiglu_call c = {.k = &be->k, .y = y, .g = g, .u = u, .ys = ys, .gs = gs, .us = us, .n = n};
     if (rows <= 0 || n <= 0) return;
     c.parts = (n + HEAVY - 1) / HEAVY;
-    vb__parallel_for(be->pool, rows * c.parts, grain_of(n / c.parts, HEAVY), swiglu_parts, &c);
+    vb__parallel_for(be->pool, rows * c.parts, grain_of(be, n / c.parts, HEAVY), swiglu_parts, &c);
 }
 
 typedef struct gather_call {
@@ -172,7 +176,7 @@ void vb__cpu_gather_rows(vb__backend *base, float *y, int64_t ys, const float *x
                          int32_t rows, int32_t n) {
     vb__cpu_backend *be = vb__cpu_of(base);
     gather_call c = {.y = y, .x = x, .ys = ys, .xs = xs, .idx = idx, .n = n};
-    vb__parallel_for(be->pool, rows, grain_of(n, 4 * LIGHT), gather_items, &c);
+    vb__parallel_for(be->pool, rows, grain_of(be, n, 4 * LIGHT), gather_items, &c);
 }
 
 typedef struct argmax_call {
@@ -200,7 +204,7 @@ void vb__cpu_argmax(vb__backend *base, const float *x, int64_t xs, int32_t rows,
     for (int32_t done = 0, some; done < rows; done += some) {
         some = rows - done < PARTIALS / c.parts ? rows - done : PARTIALS / c.parts;
         c.x = x + done * xs;
-        vb__parallel_for(be->pool, some * c.parts, grain_of(n / c.parts, ARGMAX_PART), argmax_parts, &c);
+        vb__parallel_for(be->pool, some * c.parts, grain_of(be, n / c.parts, ARGMAX_PART), argmax_parts, &c);
         for (int32_t r = 0; r < some; r++) {
             best[done + r] = VB_BEST_NONE;
             for (int32_t i = 0; i < c.parts; i++) vb__best_fold(&best[done + r], &c.out[r * c.parts + i], i * c.width);
