@@ -101,6 +101,8 @@ static vb_err run(vb__engine *e, vb__answer *c, vb_error *err) {
         if (c->req->phase == VB_REQ_DONE) break;
         if (!worked) return vb__fail(err, VB_E_INTERNAL, "engine: a request waits and nothing can run");
     }
+    if (c->req->error == VB_E_NONFINITE) /* numbers of the file, as far as anybody can tell */
+        return vb__fail(err, VB_E_NONFINITE, "%.120s: %s", e->path, c->req->message.text);
     if (c->req->error != VB_OK) return vb__fail(err, c->req->error, "%s", c->req->message.text);
     return VB_OK;
 }

@@ -122,9 +122,12 @@ static vb_err read_tensor(cursor *c, vb__gguf *g, vb__gguf_tensor *t, uint64_t *
     VB_TRY(read_int(c, 4, t->name, &type));
     VB_TRY(read_int(c, 8, t->name, offset));
     const vb__gguf_type_info *info = vb__gguf_type_get((uint32_t)type);
-    if (info == NULL)
-        return vb__fail(c->err, VB_E_UNSUPPORTED, "%s: tensor %s: has type %llu, expected F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, "
-                        "Q8_0, Q4_K, Q5_K, Q6_K, IQ4_NL or MXFP4", c->file, t->name, (unsigned long long)type);
+    if (info == NULL) {
+        const char *name = vb__gguf_type_name((uint32_t)type);
+        return vb__fail(c->err, VB_E_UNSUPPORTED, "%s: tensor %s: has type %llu%s%s%s, expected F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, "
+                        "Q8_0, Q4_K, Q5_K, Q6_K, IQ4_NL or MXFP4", c->file, t->name, (unsigned long long)type, name != NULL ? " (" : "",
+                        name != NULL ? name : "", name != NULL ? ")" : "");
+    }
     t->type = (int32_t)type;
     if (t->ne[0] % info->block != 0)
         return vb__fail(c->err, VB_E_FORMAT, "%s: tensor %s: has rows of %lld elements, expected a multiple of %d as it is %s", c->file,

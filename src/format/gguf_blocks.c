@@ -16,6 +16,18 @@ const vb__gguf_type_info *vb__gguf_type_get(uint32_t type) {
     return &infos[type];
 }
 
+const char *vb__gguf_type_name(uint32_t type) {
+    static const char *const others[] = {
+        [4] = "Q4_2",     [5] = "Q4_3",     [9] = "Q8_1",      [10] = "Q2_K",     [11] = "Q3_K",       [15] = "Q8_K",       [16] = "IQ2_XXS",
+        [17] = "IQ2_XS",  [18] = "IQ3_XXS", [19] = "IQ1_S",    [21] = "IQ3_S",    [22] = "IQ2_S",      [23] = "IQ4_XS",     [24] = "I8",
+        [25] = "I16",     [26] = "I32",     [27] = "I64",      [28] = "F64",      [29] = "IQ1_M",      [31] = "Q4_0_4_4",   [32] = "Q4_0_4_8",
+        [33] = "Q4_0_8_8", [34] = "TQ1_0",  [35] = "TQ2_0",    [36] = "IQ4_NL_4_4", [37] = "IQ4_NL_4_8", [38] = "IQ4_NL_8_8",
+    };
+    const vb__gguf_type_info *info = vb__gguf_type_get(type);
+    if (info != NULL) return info->name;
+    return type < sizeof others / sizeof *others ? others[type] : NULL;
+}
+
 /* ---- numbers -------------------------------------------------------------------------------------------- */
 
 static uint32_t load16(const uint8_t *p) { return (uint32_t)p[0] | (uint32_t)p[1] << 8; }

@@ -31,6 +31,8 @@ typedef struct vb__gguf_type_info {
 
 /* NULL for a type that is not supported (or none). */
 const vb__gguf_type_info *vb__gguf_type_get(uint32_t type);
+/* What the format calls a type, also one that is not supported, or was removed from it; NULL for a number that it does not have. */
+const char *vb__gguf_type_name(uint32_t type);
 
 /* One row of k elements (a multiple of the block) of a quantised type: value i is scales[i/group] * codes[i] (+
  * biases[i/group]), the product and the sum each rounded (docs/numerics.md fuses them in linear_q). codes: k; scales,

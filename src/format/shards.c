@@ -46,7 +46,10 @@ static vb_err open_named(vb__shards *s, const char *folder, json_t *map, json_t 
         if (!vb__path_plain_name(name))
             return vb__fail(err, VB_E_FORMAT, "%s: weight_map.%s: names \"%s\", expected a file of the same folder", INDEX,
                             tensor, name);
-        VB_TRY(add_file(s, folder, name, err));
+        vb_error why = {0};
+        vb_err e = add_file(s, folder, name, &why);
+        if (e == VB_E_NOT_FOUND) return vb__fail(err, e, "%s: weight_map.%.80s: %s", INDEX, tensor, why.text);
+        if (e != VB_OK) return vb__fail(err, e, "%s", why.text);
         if (json_object_set_new(seen, name, json_true()) != 0)
             return vb__fail(err, VB_E_MEMORY, "%s: no memory for its files", INDEX);
     }

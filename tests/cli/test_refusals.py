@@ -20,7 +20,7 @@ def llama_shapes():
     return {'model.' + k: v for k, v in shapes.items()}
 
 
-def safetensors(path, shapes, cut=0, more=b''):
+def safetensors(path, shapes, cut=0, more=b'', value=b'\0\0'):
     head, at = {}, 0
     for name, shape in shapes.items():
         size = 2
@@ -28,7 +28,7 @@ def safetensors(path, shapes, cut=0, more=b''):
         head[name] = {'dtype': 'BF16', 'shape': shape, 'data_offsets': [at, at + size]}
         at += size
     head = json.dumps(head).encode()
-    with open(path, 'wb') as f: f.write(struct.pack('<Q', len(head)) + head + bytes(at - cut) + more)
+    with open(path, 'wb') as f: f.write(struct.pack('<Q', len(head)) + head + (value * (at // 2))[:at - cut] + more)
 
 
 def gguf(path, arch='llama', version=3, kind=0, order='<', part=None):
@@ -74,9 +74,9 @@ class Cases:
         safetensors(os.path.join(self.dir, 'model.safetensors'), shapes)
         return self.config(config)
 
-    def index(self):
+    def index(self, name):
         with open(os.path.join(self.dir, 'model.safetensors.index.json'), 'w') as f:
-            json.dump({'metadata': {'total_size': 1}, 'weight_map': {'T': '../s1.safetensors'}}, f)
+            json.dump({'metadata': {'total_size': 1}, 'weight_map': {'T': name}}, f)
         return self.config(LLAMA)
 
     def missing_head_dim(self):
@@ -107,7 +107,8 @@ class Cases:
             'another shape': lambda: self.shaped(lambda s: s.update({'model.norm.weight': [65]})),
             'a file cut short': lambda: self.llama(cut=1),
             'bytes behind the data': lambda: self.llama(more=b'x'),
-            'a shard outside the folder': self.index,
+            'a shard outside the folder': lambda: self.index('../s1.safetensors'),
+            'a missing shard': lambda: self.index('s1.safetensors'),
             'a type of GGUF that is not listed': lambda: self.gguf(kind=10),
             'GGUF version 1': lambda: self.gguf(version=1),
             'a big-endian GGUF': lambda: self.gguf(order='>'),
@@ -130,6 +131,16 @@ def quantize(what, path, folder, names, want):
     return 1
 
 
+def not_finite():
+    """What loads and is not a number shows at the first logits: the file is named. 1 when it is not."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Cases(folder).llama(value=b'\xc0\x7f')
+        p = subprocess.run([PROGRAM, 'run', '-m', path, '--ids', '1,2', '-n', '1'], capture_output=True, text=True, timeout=60, env=dict(os.environ, VERBATIM_HOME=folder))
+        if p.returncode == 5 and re.search(f'^verbatim: error: {re.escape(path)}: .*not finite', p.stderr, re.M): return 0
+        print(f'not finite: exit code {p.returncode}, says {p.stderr}')
+        return 1
+
+
 def main():
     with open(os.path.join(ROOT, 'docs', 'models.md')) as f: page = f.read()
     table = re.findall(r'^\| ([^`|]+) \| `([^`]+)` \|$', page[page.index('## What does not load'):], re.M)
@@ -148,6 +159,7 @@ def main():
                 wrong += 1
                 print(f'{what}: exit code {p.returncode}\n  says      {got}\n  docs say  {want}')
             if what in QUANTIZE: wrong += quantize(what, path, folder, names, want)
+    wrong += not_finite()
     print(f'{len(table) - wrong} of {len(table)} lines are as written')
     sys.exit(wrong != 0)
 

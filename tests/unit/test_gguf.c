@@ -248,7 +248,18 @@ static void hostile_tensors_are_refused(void **state) {
     one_tensor(2, 1ull << 31, 1ull << 29, 0, 0, 32);
     refused("tensor t: dimension 1");
     one_tensor(1, 8, 0, 4, 0, 32);
-    refused("tensor t: has type 4, expected F32");
+    refused("tensor t: has type 4 (Q4_2), expected F32");
+    one_tensor(1, 8, 0, 16, 0, 32);
+    refused("tensor t: has type 16 (IQ2_XXS), expected F32");
+    one_tensor(1, 8, 0, 34, 0, 32);
+    refused("tensor t: has type 34 (TQ1_0), expected F32");
+    one_tensor(1, 8, 0, 40, 0, 32);
+    refused("tensor t: has type 40, expected F32");
+    for (uint32_t type = 0; type < 60; type++) { /* every number has a name or none, and no two have the same */
+        const char *name = vb__gguf_type_name(type);
+        assert_true((name != NULL) == (type < 40));
+        for (uint32_t i = 0; name != NULL && i < type; i++) assert_string_not_equal(name, vb__gguf_type_name(i));
+    }
     one_tensor(1, 8, 0, 0xffffffff, 0, 32);
     refused("tensor t: has type 4294967295");
     one_tensor(1, 40, 0, VB_GGUF_TYPE_Q4_0, 0, 64);

@@ -241,6 +241,9 @@ static void defects_of_an_index_are_named(void **state) {
     refused("weight_map.a: names \"../s1.safetensors\", expected a file of the same folder");
     testdir_puts(&dir, INDEX, "{\"weight_map\":{\"a\":\"/etc/passwd\"}}");
     refused("weight_map.a: names");
+    testdir_puts(&dir, INDEX, "{\"weight_map\":{\"a\":\"s1.safetensors\",\"b\":\"s3.safetensors\"}}");
+    refused(INDEX ": weight_map.b: ");
+    refused("/s3.safetensors: ");
     testdir_puts(&dir, INDEX, "{\"weight_map\":{\"a\":\"sub/s1.safetensors\"}}");
     refused("weight_map.a: names");
     testdir_puts(&dir, INDEX, "{\"weight_map\":{\"a\":\"..\"}}");
