@@ -197,6 +197,8 @@ static int replay(void *values_, const char *const *positional, int n) {
             if (equal)
                 printf("equal: %lld requests, every token and every logit\n",
                        (long long)real_of(root, "requests"));
+            else if (strcmp(text_of(d, "what"), "logits") == 0) /* their hash does not say where */
+                printf("first difference: line %d of the trace: logits; every token and round is the same\n", (int)real_of(d, "line"));
             else
                 printf("first difference: line %d of the trace: %s, token %d, round %d\n",
                        (int)real_of(d, "line"), text_of(d, "what"), (int)real_of(d, "token"),

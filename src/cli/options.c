@@ -209,7 +209,12 @@ static vb_err parse_id_text(const char *option, const char *s, int32_t **ids, in
         at = s;
         errno = 0;
         long id = strtol(s, &end, 10);
-        if (!isdigit((unsigned char)*s) || errno != 0 || id >= VB_LIMIT_VOCAB) goto bad;
+        if (!isdigit((unsigned char)*s)) goto bad;
+        if (errno != 0 || id >= VB_LIMIT_VOCAB) {
+            e = vb__fail(err, VB_E_ARGUMENT, "%s: is %.*s at number %d, expected numbers below %d", option, end - s > 40 ? 40 : (int)(end - s), s,
+                         n + 1, VB_LIMIT_VOCAB);
+            goto out;
+        }
         if ((size_t)n == cap) {
             cap = cap ? 2 * cap : 256;
             int32_t *more = cap > VB_LIMIT_CONTEXT ? NULL : vb__realloc_array(VB_TAG_MISC, v, cap, sizeof *v);

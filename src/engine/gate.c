@@ -114,7 +114,7 @@ vb_err vb__gate_create(struct vb__engine *e, vb__gate **out, vb_error *err) {
     /* Another build may break what this one keeps, also one of the same version and compiler. */
     vb__device_key(e, g->key, sizeof g->key);
     size_t len = strlen(g->key);
-    (void)snprintf(g->key + len, sizeof g->key - len, "/%s", vb__build_id());
+    (void)snprintf(g->key + len, sizeof g->key - len, "/%s%s", vb__build_id(), e->model->head_chunk ? "" : "/whole-heads");
     g->use_memo = !any_fault() && e->fingerprint[0] != '\0';
     if (g->use_memo) memo_read(g);
     *out = g;

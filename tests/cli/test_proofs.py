@@ -85,6 +85,7 @@ class Proofs(unittest.TestCase):
         self.assertEqual(self.both(*run, '3,10,0')[1], '')
         self.assertIn('accepts: round 2 of 3 accepted 3 of 15: the answer ends there', self.both(*run, '14,15,3')[1])
         self.assertIn('accepts: 2 of 5 rounds were run: the answer ends behind them', self.both(*run, '14,3,0,0,0')[1])
+        self.assertIn('--accepts: is 99999999999999999999 at number 2, expected numbers below', self.call(*run, '3,99999999999999999999,1', code=2))
         for accepts in ('16', '3,16', '4096'): # before the model is loaded
             self.assertIn('--accepts: is ' + accepts.split(',')[-1], self.call(*run, accepts, '-m', 'nowhere', code=2))
         self.assertIn('--accepts: needs drafting', self.call(*run, '3', '--draft', 'none', code=2))
@@ -108,7 +109,7 @@ class Proofs(unittest.TestCase):
         tokens = request['token_ids']
         replay(1, 'tokens, token 5', token_ids=tokens[:5] + [tokens[5] + 1] + tokens[6:])
         replay(1, 'tokens, token 5', token_ids=tokens[:5])
-        replay(1, 'logits', logits_sha256='0' * 64)
+        replay(1, 'line 2 of the trace: logits; every token and round is the same', logits_sha256='0' * 64)
         replay(1, 'rounds', accepted=[15] * 9, proposed=[15] * 9)
         at = 'verbatim: error: edited:2: '
         replay(3, at + 'token_ids: entry 1', token_ids=[1, 1 << 30])
