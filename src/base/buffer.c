@@ -27,6 +27,7 @@ vb_err vb__buffer_reserve(vb__buffer *b, size_t more) {
     if (data == NULL) return b->error = VB_E_MEMORY;
     b->data = data;
     b->cap = cap;
+    b->data[b->len] = '\0'; /* also where nothing is appended: an empty file is an empty text */
     return VB_OK;
 }
 

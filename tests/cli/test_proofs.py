@@ -75,10 +75,10 @@ class Proofs(unittest.TestCase):
                 self.assertEqual(d['rounds'] + d['accepted'], max(0, len(o['token_ids']) - 1))
                 self.assertEqual((sum(d['accepted_by_position']), sum(d['proposed_by_position'])), (d['accepted'], d['proposed']))
         out, said = self.both('run', CHAT, '--greedy', '--json', '--draft', 'dflash', env={'VERBATIM_FAULT': 'rope-rows'})
-        d, all_widths = json.loads(out)['draft'], list(range(2, 17))
+        d = json.loads(out)['draft']
         self.assertEqual((d['kind'], d['width'], d['proposed']), ('dflash', 1, 0))
-        if 'waits for its check' not in said: self.assertEqual(d['declined'], all_widths)
-        else: self.assertTrue(set(d['declined']) <= set(all_widths), d)
+        self.assertTrue(set(d['declined']) <= set(range(2, 17)), d) # those that were asked for
+        if 'waits for its check' not in said: self.assertIn(16, d['declined'])
 
     def test_accepts_beyond_the_end(self):
         run = ('run', CHAT, '--greedy', '--ignore-eos', '-n', '20', '--accepts')

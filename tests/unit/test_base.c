@@ -189,6 +189,20 @@ static void pool_counts_past_its_words(void **state) {
     }
 }
 
+static void reserved_buffer_is_a_text(void **state) {
+    (void)state;
+    for (int i = 0; i < 64; i++) { /* blocks that were in use before */
+        vb__buffer b;
+        vb__buffer_init(&b, 1000);
+        assert_int_equal(vb__buffer_reserve(&b, 0), VB_OK);
+        assert_string_equal(vb__buffer_str(&b), "");
+        assert_int_equal(vb__buffer_puts(&b, "0123456789012345678901234567890123456789"), VB_OK);
+        assert_int_equal(vb__buffer_reserve(&b, 500), VB_OK);
+        assert_int_equal(strlen(vb__buffer_str(&b)), 40);
+        vb__buffer_fini(&b);
+    }
+}
+
 static void cpu_level_can_be_lowered_only(void **state) {
     (void)state;
     vb__cpu_level best, got;
@@ -217,6 +231,7 @@ int main(void) {
         cmocka_unit_test(pool_thread_begins_with_its_own_part),
         cmocka_unit_test(pool_calls_no_more_threads_than_chunks),
         cmocka_unit_test(pool_counts_past_its_words),
+        cmocka_unit_test(reserved_buffer_is_a_text),
         cmocka_unit_test(cpu_level_can_be_lowered_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
