@@ -151,6 +151,10 @@ void golden_gate_passes(vb_model *m, int32_t width, bool fresh) {
     if (s != VB_GATE_PASSED) fail_msg("width %d: %s", width, vb__gate_difference(g));
 }
 
+void golden_gates_pass(vb_model *m, int32_t widest) {
+    for (int32_t w = 2; w <= widest; w++) golden_gate_passes(m, w, false);
+}
+
 /* ---- Expected values ------------------------------------------------------------------------------------------------- */
 
 json_t *golden_json(const char *name) {

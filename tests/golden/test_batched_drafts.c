@@ -22,6 +22,7 @@ static int open_model(void **state) {
     vb_model_options o = golden_options(NULL, 512);
     o.parallel = REQUESTS;
     model = golden_load(&o);
+    golden_gates_pass(model, WIDEST);
     /* Which ids drafts choose among depends on the neighbours and on what was seen before; here only what one pass gives counts. */
     vb__draft_vocab_set(vb__drafting_vocab(model->engine), INT32_MAX);
     return 0;

@@ -87,7 +87,7 @@ static vb_model *open_model(const char *draft) {
     vb_model_options o = golden_options(draft, 256);
     vb_model *m = golden_load(&o);
     full_ctx = m->engine->ctx;
-    for (int32_t w = 2; w <= VB_LIMIT_DRAFT_WIDTH && strcmp(draft, "none") != 0; w++) golden_gate_passes(m, w, false);
+    if (strcmp(draft, "none") != 0) golden_gates_pass(m, VB_LIMIT_DRAFT_WIDTH);
     return m;
 }
 

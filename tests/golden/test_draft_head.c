@@ -7,7 +7,7 @@
 #include "engine/step_seq.h"
 #include "golden_util.h"
 
-enum { REQUESTS = 6, TOKENS = 40, ALL = INT32_MAX };
+enum { REQUESTS = 6, TOKENS = 40, WIDEST = 6, ALL = INT32_MAX };
 
 typedef struct answer {
     int32_t n, ids[2 * TOKENS];
@@ -21,6 +21,7 @@ static int open_model(void **state) {
     vb_model_options o = golden_options(NULL, 1024);
     o.parallel = REQUESTS;
     model = golden_load(&o);
+    golden_gates_pass(model, WIDEST);
     return 0;
 }
 
@@ -104,7 +105,7 @@ static void text_is_plain(void **state) {
                     int64_t proposed = 0, accepted = 0;
                     vb__draft_vocab_set(vocab(), parts[p]);
                     for (int32_t at = 0; at < REQUESTS; at += together) {
-                        for (int32_t i = 0; i < together; i++) r[i] = make_request(at + i, kinds[k], together == 1 ? 6 : 3, temperatures[t]);
+                        for (int32_t i = 0; i < together; i++) r[i] = make_request(at + i, kinds[k], together == 1 ? WIDEST : 3, temperatures[t]);
                         run(r, got, together, parts[p] != VB_DRAFT_VOCAB_LEARNED);
                         for (int32_t i = 0; i < together; i++) {
                             assert_int_equal(got[i].n, plain[at + i].n);
@@ -160,7 +161,7 @@ static void seen_tokens_are_hot(void **state) {
     vb_error err;
     const vb__out_range *ranges;
     bool worked;
-    vb__req *r = make_request(4, VB_DRAFT_DFLASH, 6, 0.8f);
+    vb__req *r = make_request(4, VB_DRAFT_DFLASH, WIDEST, 0.8f);
     vb__engine_clear(e);
     if (vb__engine_submit(e, r, &err) != VB_OK) fail_msg("%s", err.text);
     for (int32_t step = 0; r->phase != VB_REQ_DONE; step++) {

@@ -142,6 +142,7 @@ static void generate(const char *path, const char *draft, int32_t width, vb_resu
     o.path = path;
     o.draft_width = width;
     vb_model *m = golden_load(&o);
+    golden_gates_pass(m, width);
     int32_t ids[20];
     for (int32_t i = 0; i < 20; i++) ids[i] = 20 + i * i % 50;
     vb_request q = golden_request(ids, 20, 40, 0, 0);
