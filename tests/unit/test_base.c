@@ -2,6 +2,7 @@
 #include "base/alloc.h"
 #include "base/arena.h"
 #include "base/buffer.h"
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "base/error.h"
 #include "base/fp_env.h"
@@ -9,6 +10,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -222,7 +224,38 @@ static void cpu_level_can_be_lowered_only(void **state) {
     assert_int_equal(got, best);
 }
 
-int main(void) {
+/* test_base --bench THREADS: microseconds of a region in which nothing is done, 64 items a thread in chunks of 4. */
+static void no_work(void *ctx, int32_t begin, int32_t end, int32_t thread) { (void)ctx, (void)begin, (void)end, (void)thread; }
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int bench(int32_t most) {
+    enum { REGIONS = 3001 };
+    static double us[REGIONS];
+    uint32_t old = vb__fp_enter();
+    for (int32_t threads = 2; threads <= most; threads *= 2) {
+        vb__pool *p;
+        if (vb__pool_create(threads, &p, NULL) != VB_OK) return 1;
+        for (int i = 0; i < REGIONS; i++) {
+            double begin = vb__now();
+            vb__parallel_shares(p, 64 * threads, 4, no_work, NULL);
+            us[i] = (vb__now() - begin) * 1e6;
+            for (double end = vb__now() + 2e-6; vb__now() < end;) continue; /* workers are back at their watch by then */
+        }
+        vb__pool_destroy(p);
+        qsort(us, REGIONS, sizeof us[0], ascending);
+        printf("pool of %d: an empty region takes %.2f us (median of %d; a quarter takes more than %.2f)\n", threads, us[REGIONS / 2], (int)REGIONS,
+               us[REGIONS / 4 * 3]);
+    }
+    vb__fp_leave(old);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "--bench") == 0) return bench(argc > 2 ? atoi(argv[2]) : 2);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(errors_keep_both_ends),
         cmocka_unit_test(allocation_counts_and_fails_on_request),
